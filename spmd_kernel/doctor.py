@@ -1,0 +1,288 @@
+"""What is installed, what is missing: one `Finding` per fact, with one hint per fault.
+
+Looks only; changes nothing but a socket file in a temporary folder, which it removes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from .io.machine import survey
+from .kernelspecs import Kernelspec, all_kernelspecs
+
+REQUIRED = {"pyzmq": (26,), "jupyter_core": (5, 3), "ipykernel": (6, 29)}  # as pyproject.toml
+SOCKET_PATH = 108  # bytes of sockaddr_un.sun_path on Linux, the final NUL included (unix(7))
+OUR_PART = len("/spmd-12345678/generation-99/rank-999-control")  # room that our names need
+RANK_BYTES = 40 << 20  # what a bare ipykernel rank needs
+FILES = 60, 8  # descriptors of the kernel process: a base, and more per rank
+IMPORT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Literal["ok", "note", "fault"]
+    what: str
+    hint: str = ""
+
+
+Findings = Iterator[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    pattern: str
+    meaning: str
+
+
+COUNT = Variable("0*[1-9][0-9]*", "a number of processes, from 1")
+VARIABLES = {
+    "SPMD_PROCESSES": COUNT,
+    "SPMD_MAX_PROCESSES": COUNT,
+    "SPMD_LOG": Variable("(?i:debug|info|warning|error|critical)", "a level such as INFO"),
+}
+
+
+def examine(environ: Mapping[str, str] = os.environ) -> Findings:
+    """All findings, in the order in which a fault would bite."""
+    yield from python(sys.version_info[:3], sys.platform)
+    yield from packages(importlib.metadata.version)
+    yield from kernelspecs(all_kernelspecs())
+    yield from temporary_folder(tempfile.gettempdir())
+    yield from open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield from threads(environ, len(affinity()))
+    yield from variables(environ)
+    yield from memory(survey({}, environ).memory_available)
+
+
+def python(version: Sequence[int], platform: str) -> Findings:
+    text = ".".join(map(str, version))
+    if tuple(version) < (3, 11):
+        yield Finding("fault", f"Python {text} is too old", "use Python 3.11 or newer")
+    elif platform == "darwin":
+        yield Finding(
+            "note",
+            f"Python {text} on macOS: best effort, untested",
+            "if the kernel is killed, look for ranks that outlived it",
+        )
+    else:
+        yield Finding("ok", f"Python {text} on {platform}: {sys.executable}")
+
+
+def packages(version_of: Callable[[str], str]) -> Findings:
+    for name, least in REQUIRED.items():
+        wanted = f"{name}>={'.'.join(map(str, least))}"
+        try:
+            version = version_of(name)
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding("fault", f"{name} is missing", f"pip install '{wanted}'")
+            continue
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) < least:
+            yield Finding("fault", f"{name} {version} is too old", f"pip install '{wanted}'")
+        else:
+            yield Finding("ok", f"{name} {version}")
+
+
+# ---------------------------------------------------------------- kernelspecs
+
+
+def kernelspecs(specs: Mapping[str, Kernelspec]) -> Findings:
+    """Ours, and for each the kernel that it runs."""
+    ours = [spec for spec in specs.values() if isinstance(spec.metadata.get("spmd"), dict)]
+    if not ours:
+        yield Finding(
+            "fault",
+            "Jupyter finds no kernelspec of spmd-kernel",
+            "spmd-kernel install --kernel python3, or install the package again",
+        )
+    examined: set[str] = set()
+    for spec in ours:
+        yield from _own(spec)
+        target = str(spec.metadata["spmd"].get("kernel", "python3"))
+        if target not in examined:
+            examined.add(target)
+            yield from _target(specs, target, spec)
+
+
+def _own(spec: Kernelspec) -> Findings:
+    interpreter = _program(spec)
+    if interpreter is None:
+        yield Finding(
+            "fault",
+            f"kernelspec {spec.name}: its interpreter {spec.argv[0]} does not exist",
+            f"spmd-kernel remove {spec.name}, then install it again",
+        )
+    else:
+        yield Finding("ok", f"kernelspec {spec.name} ({spec.display_name}): {spec.resource_dir}")
+
+
+def _target(specs: Mapping[str, Kernelspec], name: str, owner: Kernelspec) -> Findings:
+    target = specs.get(name)
+    if target is None:
+        yield Finding(
+            "fault",
+            f"kernelspec {owner.name} runs {name}, which Jupyter does not find",
+            f"install that kernel (found: {', '.join(sorted(specs))})",
+        )
+    elif isinstance(target.metadata.get("spmd"), dict):
+        yield Finding(
+            "fault",
+            f"kernelspec {owner.name} runs {name}, which is one of ours",
+            f"spmd-kernel remove {owner.name}, then wrap a plain kernel",
+        )
+    else:
+        yield from _interpreter(target)
+
+
+def _interpreter(target: Kernelspec) -> Findings:
+    program = _program(target)
+    if program is None:
+        yield Finding(
+            "fault",
+            f"kernel {target.name}: {target.argv[0]} does not exist",
+            "its environment was moved or removed: install that kernel again",
+        )
+    elif not target.is_ipykernel:
+        yield Finding("ok", f"kernel {target.name}: {program}")
+    elif problem := import_problem(program):
+        yield Finding(
+            "fault",
+            f"kernel {target.name}: {program} cannot import ipykernel: {problem}",
+            f"{program} -m pip install ipykernel",
+        )
+    else:
+        yield Finding("ok", f"kernel {target.name}: {program} imports ipykernel")
+
+
+def _program(spec: Kernelspec) -> str | None:
+    """The program that would be run, if it exists."""
+    return shutil.which(spec.command("")[0])
+
+
+def import_problem(program: str, seconds: float = IMPORT_SECONDS) -> str:
+    """The last line of the traceback, or nothing if ``program`` imports ipykernel."""
+    try:
+        done = subprocess.run(
+            [program, "-c", "import ipykernel.kernelapp"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer in {seconds:.0f} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return lines[-1] if done.returncode else ""
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def temporary_folder(folder: str) -> Findings:
+    """The ranks' sockets live below it: short enough a path, writable, sockets possible."""
+    if len(os.fsencode(folder)) + OUR_PART >= SOCKET_PATH:
+        yield Finding(
+            "fault",
+            f"the temporary folder's path is too long for sockets: {folder}",
+            "set TMPDIR to a short path such as /tmp",
+        )
+    elif problem := _bind_problem(folder):
+        yield Finding(
+            "fault",
+            f"no socket can be made in the temporary folder {folder}: {problem}",
+            "set TMPDIR to a writable folder of a local file system",
+        )
+    else:
+        yield Finding("ok", f"temporary folder {folder}")
+
+
+def _bind_problem(folder: str) -> str:
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="spmd-", dir=folder) as private,
+            socket.socket(socket.AF_UNIX) as probe,
+        ):
+            probe.bind(str(Path(private, "doctor")))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def open_files(soft: int, hard: int) -> Findings:
+    base, per_rank = FILES
+    if hard == resource.RLIM_INFINITY:
+        yield Finding("ok", f"open files: {soft}, may be raised without limit")
+        return
+    ranks = max(hard - base, 0) // per_rank
+    what = f"open files: {soft}, at most {hard}: enough for {ranks} ranks"
+    if ranks < 2:
+        yield Finding("fault", what, "raise the limit: ulimit -Hn 4096")
+    elif ranks < 16:
+        yield Finding("note", what, "for more, raise the limit: ulimit -Hn 4096")
+    else:
+        yield Finding("ok", what)
+
+
+def threads(environ: Mapping[str, str], cores: int) -> Findings:
+    value = environ.get("OMP_NUM_THREADS", "")
+    if not value:
+        yield Finding(
+            "ok", f"OMP_NUM_THREADS is not set: 1 in each of several ranks; {cores} cores"
+        )
+    elif value.isdigit() and int(value) <= 1:
+        yield Finding("ok", f"OMP_NUM_THREADS={value}; {cores} cores")
+    else:
+        yield Finding(
+            "note",
+            f"OMP_NUM_THREADS={value} holds in every rank; {cores} cores",
+            "unset it, and several ranks get 1 each",
+        )
+
+
+def variables(environ: Mapping[str, str]) -> Findings:
+    """Ours: each that is set is read, and has a value that it can have."""
+    for name in sorted(environ):
+        if not name.startswith("SPMD_"):
+            continue
+        value, known = environ[name], VARIABLES.get(name)
+        if known is None:
+            names = ", ".join(VARIABLES)
+            yield Finding("note", f"{name} is not a variable that is read", f"these are: {names}")
+        elif not re.fullmatch(known.pattern, value):
+            hint = f"unset {name}, or give it {known.meaning}"
+            yield Finding("fault", f"{name}={value!r} is not {known.meaning}", hint)
+        else:
+            yield Finding("ok", f"{name}={value}")
+
+
+def memory(available: int | None) -> Findings:
+    if available is None:
+        yield Finding("note", "available memory: unknown")
+        return
+    ranks = available // RANK_BYTES
+    what = f"memory: {available >> 20} MB available, enough for {ranks} bare ranks"
+    if ranks < 2:
+        yield Finding("fault", what, "free some memory: a bare rank needs 40 MB")
+    else:
+        yield Finding("ok", what)
+
+
+def affinity() -> set[int]:
+    if sys.platform == "linux":
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
