@@ -1,0 +1,188 @@
+"""What a magic is: a generator that yields steps and is resumed with their results.
+
+The hub is the interpreter of the steps; a magic decides and words, and touches nothing itself.
+A `UsageError` raised before the first `Start` or `Run` leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from ..model import Channel, Rank, Settings
+
+OnError = Literal["wait", "stop"]
+ON_ERROR: tuple[OnError, ...] = ("wait", "stop")
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request to ranks; resumed with ``dict[Rank, Content | None]``.
+
+    ``None``: that rank died, or did not answer within ``seconds``.
+    """
+
+    ranks: tuple[Rank, ...]
+    msg_type: str
+    content: Mapping[str, Any]
+    channel: Channel = "shell"
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run code on ranks as part of the cell; their outputs are the cell's. Resumed with ``None``.
+
+    If it fails the cell ends there: the generator is closed.
+    """
+
+    ranks: tuple[Rank, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look at the machine; resumed with `model.Facts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Publish text on the cell's stdout stream; resumed with ``None``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Text for the pager (a ``page`` payload of the reply); resumed with ``None``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start ranks; resumed with `StartReport`.
+
+    ``keep``: bring back only the dead ranks of the present world (``size`` is its size), with the
+    environment that world was started with; otherwise the old ranks are stopped first and the new
+    ones get ``env``.  `UsageError` or `RankLost` is thrown into the generator when one cannot start.
+    """
+
+    size: int
+    env: Mapping[str, str] = field(default_factory=dict)
+    keep: bool = False
+
+
+Step = Ask | Run | Look | Say | Page | Start
+Steps = Generator[Step, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """What a `Start` did.  ``set`` and ``cleared`` are environment variables, worded for people
+    (``OMP_NUM_THREADS=1``, ``SLURM_PROCID``); ``replayed`` names what ran again on the new ranks.
+    """
+
+    seconds: float
+    ranks: tuple[Rank, ...]
+    set: tuple[str, ...] = ()
+    cleared: tuple[str, ...] = ()
+    replayed: tuple[str, ...] = ()
+    memory_cleared: bool = False
+
+
+# ---------------------------------------------------------------- what a magic may see
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """A rank as the group's table has it.
+
+    ``state``: idle, busy, starting or dead; ``seconds``: how long its last cell took.
+    """
+
+    rank: Rank
+    pid: int | None = None
+    state: str = "idle"
+    seconds: float | None = None
+    cause: str = ""
+    generation: int = 0
+
+
+class Context(Protocol):
+    """The hub's read-only view, with the one setting that magics may change."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def world(self) -> tuple[RankView, ...]: ...
+
+    @property
+    def on_error(self) -> str | None:
+        """What ``--on-error`` said; ``None``: not yet said."""
+
+    @property
+    def headless(self) -> bool: ...
+
+    def set_on_error(self, value: OnError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a magic.  ``name`` is the key in ``MAGICS`` (``%rank``, ``%%rank``).
+
+    ``args`` is the raw rest of its line (continued lines joined); ``body``, of cell magics, is the
+    code below with comment lines on top, so that its line numbers are those of the cell.
+    """
+
+    name: str
+    args: str = ""
+    body: str = ""
+
+
+# ---------------------------------------------------------------- the magic itself
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``--name``, with a value if ``metavar`` is given; ``values`` are those that Tab offers."""
+
+    name: str
+    metavar: str = ""
+    values: tuple[str, ...] = ()
+
+
+HELP_WORDS = ("--help", "-h", "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Magic:
+    """``play`` is the magic; ``words`` are the positional arguments that Tab offers."""
+
+    name: str
+    kind: Literal["line", "cell"]
+    summary: str
+    help: str
+    play: Callable[[Call, Context], Steps]
+    options: tuple[Option, ...] = ()
+    words: tuple[str, ...] = ()
+
+    @property
+    def token(self) -> str:
+        """As users write it: ``%name`` or ``%%name``; the key in ``MAGICS``."""
+        return ("%%" if self.kind == "cell" else "%") + self.name
+
+    def run(self, call: Call, context: Context) -> Steps:
+        """The steps of one call; raises `UsageError` and `RankLost`."""
+        if self._asks_help(call.args.split()):
+            yield Page(self.help)
+        else:
+            yield from self.play(call, context)
+
+    def _asks_help(self, words: list[str]) -> bool:
+        """Without options the words after the first may be code (``x --help`` is a subtraction)."""
+        return any(word in HELP_WORDS for word in (words if self.options else words[:1]))

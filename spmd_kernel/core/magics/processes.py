@@ -1,0 +1,305 @@
+"""``%processes``: how many ranks there are.  It starts them itself and says what it did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..errors import UsageError
+from ..model import Facts, Rank, Settings
+from .arguments import Arguments, did_you_mean, expand, parse, words
+from .base import (
+    ON_ERROR,
+    Ask,
+    Call,
+    Context,
+    Look,
+    Magic,
+    OnError,
+    Option,
+    Say,
+    Start,
+    StartReport,
+    Steps,
+)
+from .wording import MB, count, duration, listed, megabytes, name_ranks
+
+RANK_MEMORY = 40 * MB  # resident memory of a fresh ipykernel rank, measured
+WITHOUT_GPU = 2  # ranks of `auto`
+MOST = 4096  # ranks on one machine: above, a typing error
+OURS = frozenset(  # set by us, differently on each rank
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"]
+)
+_USAGE = "%processes N|auto [--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_HELP = f"""\
+{_USAGE}
+
+Run every cell from here on on N ranks: N processes, each an ordinary kernel. Starts them and waits.
+
+  N               how many; `auto`: one per visible GPU, or {WITHOUT_GPU} where there is none
+  --fresh         restart the ranks even if N of them are alive; their memory is lost
+  --env K=V       a variable for the environment of the ranks to be started; may be repeated
+  --kernel NAME   the kernelspec of the ranks: the one that this kernel is for
+  --on-error      what the others do when a rank fails: `wait` lets them go on, `stop` interrupts
+                  those still running 5 s later (the default where nobody can answer: nbclient,
+                  papermill, nbconvert)
+
+N alive ranks already: nothing happens. Some of N dead: only those are started again, the others
+keep their memory. Another N: the old ranks stop and their memory is cleared. `%processes` alone
+says how many there are.
+
+It counts before the first other statement of a cell; the rest of the cell runs on the new ranks.
+{{expr}} and $name are the values of Python expressions on rank 0: %processes {{processes}}.
+SPMD_PROCESSES in the environment wins over N (the same notebook: 8 here, 2 in CI),
+SPMD_MAX_PROCESSES caps it.
+
+Examples:
+  %processes 4
+  %processes auto --env OMP_NUM_THREADS=2
+  %processes 4 --fresh --on-error stop
+
+See also: %ranks, %rank, %%rank.
+"""
+
+_ON_ERROR_TEXT: dict[OnError, str] = {
+    "wait": "on error the other ranks go on",
+    "stop": "on error ranks still running 5 s later are interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """``size``: None if not named."""
+
+    size: int | Literal["auto"] | None = None
+    fresh: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    on_error: OnError | None = None
+
+
+def _processes(call: Call, context: Context) -> Steps:
+    options = yield from _read(call, context)
+    if options.size is None and not options.fresh and not options.env:
+        yield Say(_only_on_error(options, context))
+        return
+    facts: Facts = yield Look()
+    asked, why = _asked(options, context, facts)
+    size, notes = _decide(asked, why, context.settings)
+    report = yield from _bring_about(size, options, context, facts)
+    parts = [report[0], *notes, *report[1:]]
+    if options.on_error:
+        parts.append(_set_on_error(options.on_error, context))
+    yield Say(_line(parts))
+
+
+def _bring_about(
+    size: int, options: _Options, context: Context, facts: Facts
+) -> Generator[Start, StartReport, list[str]]:
+    """The ranks that are missing; what to say about it, the main thing first."""
+    dead = tuple(view.rank for view in context.world if view.state == "dead")
+    same = size == len(context.world) and not options.fresh
+    if same and not dead:
+        return _already(context, options)
+    if same:
+        _require_memory(len(dead), facts.memory_available, dead)
+        report = yield Start(size, keep=True)
+        return _revived(report, context) + _env_note(options)
+    alive = len(context.world) - len(dead)
+    _require_memory(size, _with_freed(facts))
+    report = yield Start(size, options.env)
+    return _started(report, size, alive, facts)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
+    given = yield from expand(words(call.args), context)
+    arguments = parse(given, PROCESSES)
+    _require_kernel(arguments.last("--kernel"), context.settings)
+    return _Options(
+        _size(arguments),
+        "--fresh" in arguments.values,
+        dict(map(_variable, arguments.values.get("--env", ()))),
+        next((known for known in ON_ERROR if known == arguments.last("--on-error")), None),
+    )
+
+
+def _size(arguments: Arguments) -> int | Literal["auto"] | None:
+    if not arguments.positional:
+        return None
+    if len(arguments.positional) > 1:
+        raise UsageError(
+            f"%processes takes one number of ranks, not {' and '.join(arguments.positional)}",
+            _USAGE,
+        )
+    (text,) = arguments.positional
+    if text == "auto":
+        return "auto"
+    if not re.fullmatch(r"[+-]?\d{1,9}", text, re.ASCII):
+        hint = did_you_mean(text, ["auto"], "write `%processes 4` or `%processes auto`")
+        raise UsageError(f"%processes needs a whole number of ranks, not {text!r}", hint)
+    return _in_bounds(int(text))
+
+
+def _in_bounds(size: int) -> int:
+    if size < 1:
+        raise UsageError(
+            f"%processes {size}: there must be at least 1 rank",
+            "`%processes 1` is a single ordinary kernel",
+        )
+    if size > MOST:
+        raise UsageError(
+            f"%processes {size}: more than {MOST} ranks do not run on one machine",
+            "write a smaller number",
+        )
+    return size
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:
+        raise UsageError(f"--env needs NAME=VALUE, not {text!r}", "write --env OMP_NUM_THREADS=2")
+    if name in OURS:
+        raise UsageError(f"--env {name}: each rank has its own {name}", "leave it out")
+    return name, value
+
+
+def _require_kernel(name: str | None, settings: Settings) -> None:
+    if name is not None and name != settings.kernel:
+        raise UsageError(
+            f"--kernel {name}: the ranks of this kernel run {settings.kernel} ({settings.language})",
+            f"`spmd-kernel install --kernel {name}` makes a kernel for it; choose that one instead",
+        )
+
+
+# ---------------------------------------------------------------- deciding
+
+
+def _asked(options: _Options, context: Context, facts: Facts) -> tuple[int, str]:
+    """The size asked for and, in words, where it comes from."""
+    if options.size == "auto":
+        return len(facts.gpus) or WITHOUT_GPU, "%processes auto"
+    if options.size is not None:
+        return options.size, f"%processes {options.size}"
+    size = len(context.world) or 1
+    return size, f"the present {count(size, 'rank')}"
+
+
+def _decide(asked: int, why: str, settings: Settings) -> tuple[int, list[str]]:
+    """Environment over magic; and whatever that changed, said."""
+    size, notes = asked, []
+    if settings.pinned is not None and settings.pinned != size:
+        size = settings.pinned
+        notes.append(f"SPMD_PROCESSES={size} wins over {why}")
+    most = settings.max_processes
+    if most is not None and size > most:
+        notes.append(f"SPMD_MAX_PROCESSES={most} caps {size}")
+        size = most
+    return size, notes
+
+
+def _with_freed(facts: Facts) -> int | None:
+    """What is available once the old ranks are gone."""
+    if facts.memory_available is None:
+        return None
+    return facts.memory_available + sum(facts.rss.values())
+
+
+def _require_memory(starting: int, available: int | None, dead: tuple[Rank, ...] = ()) -> None:
+    if available is None or starting * RANK_MEMORY <= available:
+        return
+    fit = available // RANK_MEMORY
+    hint = f"`%processes {fit}` fits" if fit and not dead else "end other programs first"
+    what = f"{name_ranks(dead)} again" if dead else count(starting, "rank")
+    need = megabytes(starting * RANK_MEMORY)
+    raise UsageError(
+        f"not enough memory for {what}: {need} ({megabytes(RANK_MEMORY)} each) at least, "
+        f"{megabytes(available)} available",
+        hint,
+    )
+
+
+# ---------------------------------------------------------------- saying
+
+
+def _only_on_error(options: _Options, context: Context) -> str:
+    if options.on_error:
+        return _line([_set_on_error(options.on_error, context)])
+    dead = [view.rank for view in context.world if view.state == "dead"]
+    size = count(len(context.world), "rank")
+    parts = [f"{size}, {name_ranks(dead)} dead" if dead else size, "%ranks shows them"]
+    return _line(parts) + f"usage: {_USAGE}\n"
+
+
+def _set_on_error(value: OnError, context: Context) -> str:
+    context.set_on_error(value)
+    return _ON_ERROR_TEXT[value]
+
+
+def _already(context: Context, options: _Options) -> list[str]:
+    busy = [view.rank for view in context.world if view.state == "busy"]
+    parts = [f"already {count(len(context.world), 'rank')}"]
+    if busy:
+        verb = "is" if len(busy) == 1 else "are"
+        parts.append(f"{name_ranks(busy)} {verb} still busy (--fresh restarts all)")
+    return parts + _env_note(options)
+
+
+def _env_note(options: _Options) -> list[str]:
+    if not options.env:
+        return []
+    return [f"--env {listed(list(options.env))} is for ranks started anew (add --fresh)"]
+
+
+def _revived(report: StartReport, context: Context) -> list[str]:
+    kept = [view.rank for view in context.world if view.state != "dead"]
+    verb = "is" if len(report.ranks) == 1 else "are"
+    parts = [f"{name_ranks(report.ranks)} {verb} back after {duration(report.seconds)}"]
+    if kept:
+        parts.append(f"{name_ranks(kept)} kept {'its' if len(kept) == 1 else 'their'} memory")
+    return parts + _details(report)
+
+
+def _started(report: StartReport, size: int, old: int, facts: Facts) -> list[str]:
+    ready = f"{count(size, 'rank')} ready in {duration(report.seconds)} on {_devices(facts)}"
+    parts = [ready, *_details(report)]
+    if report.memory_cleared:
+        parts.append(f"memory of the {count(old, 'old rank')} cleared")
+    return parts
+
+
+def _details(report: StartReport) -> list[str]:
+    told = (("set", report.set), ("cleared", report.cleared), ("ran again:", report.replayed))
+    return [f"{verb} {listed(items)}" for verb, items in told if items]
+
+
+def _devices(facts: Facts) -> str:
+    if not facts.gpus:
+        return "CPU"
+    return f"{count(len(facts.gpus), 'GPU')} ({listed(list(dict.fromkeys(facts.gpus)), 3)})"
+
+
+def _line(parts: list[str]) -> str:
+    return " · ".join(parts) + "\n"
+
+
+PROCESSES = Magic(
+    "processes",
+    "line",
+    "how many ranks run every cell",
+    _HELP,
+    _processes,
+    (
+        Option("--fresh"),
+        Option("--kernel", "NAME"),
+        Option("--env", "K=V"),
+        Option("--on-error", "wait|stop", ON_ERROR),
+    ),
+    ("auto",),
+)
+MAGICS = (PROCESSES,)

@@ -1,0 +1,74 @@
+"""A world for magics to see, and a driver that plays the hub's part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from spmd_kernel.core.magics import MAGICS
+from spmd_kernel.core.magics.base import Call, RankView
+from spmd_kernel.core.model import Settings
+
+
+@dataclass
+class World:
+    """A `base.Context`."""
+
+    world: tuple[RankView, ...] = ()
+    settings: Settings = field(default_factory=lambda: Settings(session="s"))
+    on_error: str | None = None
+    headless: bool = False
+
+    def set_on_error(self, value):
+        self.on_error = value
+
+
+def world_of(*states, **settings):
+    """A world with these states; ``killed`` is a dead rank with a cause."""
+    views = tuple(
+        RankView(rank, 1000 + rank, "dead", cause="killed by SIGKILL (signal 9)")
+        if state == "killed"
+        else RankView(rank, 1000 + rank, state)
+        for rank, state in enumerate(states)
+    )
+    return World(views, Settings(session="s", **settings))
+
+
+def play(steps, answers: Iterable[object]):
+    """Run a generator: (the steps it yielded, what it returned). Exceptions in answers are thrown.
+
+    It must take every answer: one too many would mean that a step did not happen.
+    """
+    answers, yielded, value = list(answers), [], None
+    while True:
+        try:
+            raises = isinstance(value, Exception)
+            step = steps.throw(value) if raises else steps.send(value)
+        except StopIteration as stop:
+            assert not answers, f"never asked for: {answers}"
+            return yielded, stop.value
+        yielded.append(step)
+        value = answers.pop(0) if answers else None
+
+
+@pytest.fixture
+def world():
+    return world_of
+
+
+@pytest.fixture
+def drive():
+    return play
+
+
+@pytest.fixture
+def use():
+    """The steps of one line such as ``%processes 4``, with the answers to them in order."""
+
+    def run(line, context, *answers, body=""):
+        name, _, args = line.partition(" ")
+        return play(MAGICS[name].run(Call(name, args, body), context), answers)[0]
+
+    return run

@@ -1,0 +1,49 @@
+"""`%ranks`."""
+
+from __future__ import annotations
+
+import pytest
+
+from spmd_kernel.core.errors import UsageError
+from spmd_kernel.core.magics.base import Look, RankView, Say
+from spmd_kernel.core.magics.ranks import table
+from spmd_kernel.core.model import Facts
+
+MB = 10**6
+
+
+def test_table():
+    world = (
+        RankView(0, 4101, "idle", 0.123),
+        RankView(1, 4102, "busy"),
+        RankView(2, 99103, "dead", 12.5, "killed by SIGSEGV (signal 11)"),
+        RankView(3, None, "starting"),
+    )
+    facts = Facts(rss={0: 61_900_000, 1: 1234 * MB, 2: 5})
+    assert table(world, facts) == (
+        "rank    pid  state     last cell      RSS  exit cause\n"
+        "   0   4101  idle         0.12 s    61 MB\n"
+        "   1   4102  busy              -  1234 MB\n"
+        "   2  99103  dead        12.50 s        -  killed by SIGSEGV (signal 11)\n"
+        "   3      -  starting          -        -\n"
+    )
+
+
+def test_64_ranks_are_a_line_each():
+    world = tuple(RankView(rank, 10_000 + rank, "idle", rank / 10) for rank in range(64))
+    head, *rows = table(world, Facts(rss=dict.fromkeys(range(64), 40 * MB))).splitlines()
+    assert [int(row.split()[0]) for row in rows] == list(range(64))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert len(head) < 80
+
+
+def test_it_looks_and_says(use, world):
+    look, say = use("%ranks", world("idle"), Facts(rss={0: 50 * MB}))
+    assert look == Look()
+    assert isinstance(say, Say)
+    assert "50 MB" in say.text
+
+
+def test_arguments_are_refused(use, world):
+    with pytest.raises(UsageError, match="takes no arguments"):
+        use("%ranks 3", world("idle"))
