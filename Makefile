@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(wildcard kernelspec/*)
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test    every check: ruff, mypy, import contracts, pytest (PYTEST_ARGS=...)"
 	@echo "make lint    the checks without pytest"
 	@echo "make format  let ruff rewrite the code"
+	@echo "make docs    rewrite the generated tables of README.md and docs"
 	@echo "make clean   remove .venv and build"
 
 demo: $(VENV)/.demo
@@ -32,6 +33,9 @@ lint: $(VENV)/.test
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(VENV)/.test
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist

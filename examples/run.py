@@ -30,7 +30,7 @@ def text_of(output: NotebookNode) -> str:
         return ANSI.sub("", "\n".join(output.traceback))
     pictures = [kind for kind in output.data if kind.startswith("image/")]
     ranks = output.metadata.get("spmd", {}).get("ranks")
-    of = f" of rank {ranks}" if ranks else ""
+    of = f" of rank {', '.join(map(str, ranks))}" if ranks else ""
     text = "".join(output.data.get("text/plain", ""))
     return f"[{pictures[0]}{of}]" if pictures else text
 

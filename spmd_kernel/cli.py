@@ -130,7 +130,7 @@ def ours(specs: Iterable[Kernelspec]) -> list[Kernelspec]:
     return [spec for spec in specs if is_ours(spec)]
 
 
-def wrapper(target: Kernelspec, display_name: str, processes: int) -> dict[str, Any]:
+def wrapper(target: Kernelspec, display_name: str, processes: int | str) -> dict[str, Any]:
     """The kernel.json that runs ``processes`` of ``target``, by this interpreter.
 
     The absolute path matters: the kernelspec may be used by a Jupyter of another environment.
@@ -241,9 +241,11 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, f"{self.prog} --help")
 
 
-def _processes(text: str) -> int:
+def _processes(text: str) -> int | str:
+    if text == "auto":
+        return text
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes (1, 2, …)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes: 1, 2, … or auto")
     return int(text)
 
 
@@ -274,7 +276,13 @@ def _install_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kernel", required=True, metavar="NAME", help="the installed kernelspec to run N times")
     add("--name", metavar="NAME", help="of the new kernelspec (default: spmd-KERNEL)")
     add("--display-name", metavar="TEXT", help='default: "Distributed (…)"')
-    add("--processes", type=_processes, default=1, metavar="N", help="world size at start (1)")
+    add(
+        "--processes",
+        type=_processes,
+        default=1,
+        metavar="N",
+        help="world size at start: 1, 2, … or auto",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="in your own Jupyter folder (default)")
     where.add_argument("--sys-prefix", action="store_true", help="in this Python's environment")

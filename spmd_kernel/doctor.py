@@ -1,6 +1,6 @@
 """What is installed, what is missing: one `Finding` per fact, with one hint per fault.
 
-Looks only; changes nothing but a socket file in a temporary folder, which it removes.
+Looks only; all it makes is a socket in a private folder, which it removes.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
+from .engines.rundir import RunDirectory
 from .io.machine import survey
 from .kernelspecs import Kernelspec, all_kernelspecs
 
 REQUIRED = {"pyzmq": (26,), "jupyter_core": (5, 3), "ipykernel": (6, 29)}  # as pyproject.toml
-SOCKET_PATH = 108  # bytes of sockaddr_un.sun_path on Linux, the final NUL included (unix(7))
-OUR_PART = len("/spmd-12345678/generation-99/rank-999-control")  # room that our names need
 RANK_BYTES = 40 << 20  # what a bare ipykernel rank needs
 FILES = 60, 8  # descriptors of the kernel process: a base, and more per rank
 IMPORT_SECONDS = 60.0
+SHORT_FOLDER = "set TMPDIR to a short, writable path on this machine's own disk, such as /tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Variable:
     meaning: str
 
 
-COUNT = Variable("0*[1-9][0-9]*", "a number of processes, from 1")
+COUNT = Variable("(auto|0*[1-9][0-9]*)?", "a number of processes: 1, 2, … or auto")
 VARIABLES = {
     "SPMD_PROCESSES": COUNT,
     "SPMD_MAX_PROCESSES": COUNT,
@@ -59,7 +57,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> Findings:
     yield from python(sys.version_info[:3], sys.platform)
     yield from packages(importlib.metadata.version)
     yield from kernelspecs(all_kernelspecs())
-    yield from temporary_folder(tempfile.gettempdir())
+    yield from run_directory(environ)
     yield from open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
     yield from threads(environ, len(affinity()))
     yield from variables(environ)
@@ -193,34 +191,25 @@ def import_problem(program: str, seconds: float = IMPORT_SECONDS) -> str:
 # ---------------------------------------------------------------- the machine
 
 
-def temporary_folder(folder: str) -> Findings:
-    """The ranks' sockets live below it: short enough a path, writable, sockets possible."""
-    if len(os.fsencode(folder)) + OUR_PART >= SOCKET_PATH:
-        yield Finding(
-            "fault",
-            f"the temporary folder's path is too long for sockets: {folder}",
-            "set TMPDIR to a short path such as /tmp",
-        )
-    elif problem := _bind_problem(folder):
-        yield Finding(
-            "fault",
-            f"no socket can be made in the temporary folder {folder}: {problem}",
-            "set TMPDIR to a writable folder of a local file system",
-        )
-    else:
-        yield Finding("ok", f"temporary folder {folder}")
-
-
-def _bind_problem(folder: str) -> str:
+def run_directory(environ: Mapping[str, str]) -> Findings:
+    """The ranks' sockets live in one: short enough a path, writable, sockets possible."""
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="spmd-", dir=folder) as private,
-            socket.socket(socket.AF_UNIX) as probe,
-        ):
-            probe.bind(str(Path(private, "doctor")))
+        directory = RunDirectory.create(environ)
     except OSError as error:
-        return error.strerror or str(error)
-    return ""
+        reason = error.strerror or str(error)
+        yield Finding("fault", f"no folder for the ranks' sockets: {reason}", SHORT_FOLDER)
+        return
+    parent = os.path.dirname(directory.path)
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(os.path.join(directory.path, "doctor"))
+    except OSError as error:
+        what = f"no socket can be made below {parent}: {error.strerror or error}"
+        yield Finding("fault", what, SHORT_FOLDER)
+    else:
+        yield Finding("ok", f"folder for the ranks' sockets: below {parent}")
+    finally:
+        directory.remove()
 
 
 def open_files(soft: int, hard: int) -> Findings:
@@ -263,7 +252,7 @@ def variables(environ: Mapping[str, str]) -> Findings:
         if known is None:
             names = ", ".join(VARIABLES)
             yield Finding("note", f"{name} is not a variable that is read", f"these are: {names}")
-        elif not re.fullmatch(known.pattern, value):
+        elif not re.fullmatch(known.pattern, value.strip()):
             hint = f"unset {name}, or give it {known.meaning}"
             yield Finding("fault", f"{name}={value!r} is not {known.meaning}", hint)
         else:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jupyter_core.paths
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
@@ -24,13 +25,16 @@ PLAIN = {
 
 @pytest.fixture
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Jupyter of its own: two kernelspecs, ``plain`` and ours; the user's home is empty."""
+    """A Jupyter of its own: two kernelspecs, ``plain`` and ours; all other places are empty."""
     kernels = tmp_path / "prefix" / cli.KERNELS
     put(kernels / "plain", PLAIN)
     (kernels / "spmd-python3").symlink_to(OWN)
     monkeypatch.setenv("JUPYTER_PATH", str(kernels.parent))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "user"))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setattr(jupyter_core.paths, "ENV_JUPYTER_PATH", [])
+    monkeypatch.setattr(jupyter_core.paths, "SYSTEM_JUPYTER_PATH", [])
     return tmp_path / "prefix"
 
 
@@ -92,12 +96,8 @@ def test_install_goes_to_the_user_by_default(
 
 
 def test_install_into_sys_prefix(
-    prefix: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     assert run(capsys, "install", "--kernel", "plain", "--sys-prefix")[0] == 0
     assert (tmp_path / "environment" / cli.KERNELS / "spmd-plain/kernel.json").exists()
 
@@ -106,7 +106,9 @@ def test_install_takes_names_and_replaces_its_own(
     prefix: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("install", "--kernel", "PLAIN", "--name", "mine", "--prefix", str(prefix))
-    assert run(capsys, *words, "--display-name", "Ranks, größer")[0] == 0
+    assert run(capsys, *words, "--display-name", "Größer", "--processes", "auto")[0] == 0
+    spec = KernelSpecManager().get_kernel_spec("mine")
+    assert (spec.display_name, spec.metadata["spmd"]["processes"]) == ("Größer", "auto")
     assert run(capsys, *words, "--display-name", "Ranks", "--processes", "2")[0] == 0
 
     spec = KernelSpecManager().get_kernel_spec("mine")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spmd_kernel import doctor
+from spmd_kernel.engines import rundir
 from spmd_kernel.kernelspecs import Kernelspec
 
 
@@ -130,23 +131,34 @@ def test_a_kernel_of_another_kind_is_only_looked_up() -> None:
     assert levels(doctor.kernelspecs(specs)) == ["ok", "ok"]
 
 
-def test_temporary_folder(tmp_path: Path) -> None:
-    short = tmp_path.parents[1]
-    assert only(doctor.temporary_folder(str(short))).level == "ok"
-    assert not list(short.glob("spmd-*"))
-
-    deep = only(doctor.temporary_folder(str(tmp_path / ("x" * 100))))
-    assert (deep.level, "TMPDIR" in deep.hint) == ("fault", True)
-    gone = only(doctor.temporary_folder("/no/such/folder"))
-    assert gone.level == "fault"
-    assert "No such file" in gone.what
+@pytest.fixture
+def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Where run directories may be made, instead of this machine's folders; to be filled."""
+    found: list[str] = []
+    monkeypatch.setattr(rundir, "_bases", lambda _: found)
+    return found
 
 
-def test_the_path_limit_leaves_room_for_our_names() -> None:
-    longest = doctor.SOCKET_PATH - doctor.OUR_PART - 1
-    too_long = only(doctor.temporary_folder("/" * (longest + 1)))
-    assert "too long" in too_long.what
-    assert "too long" not in only(doctor.temporary_folder("/" * longest)).what
+def test_run_directory(bases: list[str], tmp_path: Path) -> None:
+    bases[:] = [str(tmp_path)]
+    assert only(doctor.run_directory({})).level == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_run_directory(bases: list[str]) -> None:
+    for bases[:] in ([], ["/no/such/folder"]):
+        fault = only(doctor.run_directory({}))
+        assert (fault.level, "TMPDIR" in fault.hint) == ("fault", True)
+    assert "No such file" in fault.what
+
+
+def test_a_run_directory_without_sockets(bases: list[str], tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)  # bind() refuses so long a path, as it does some file systems
+    deep.mkdir()
+    bases[:] = [str(deep)]
+    fault = only(doctor.run_directory({}))
+    assert (fault.level, "no socket" in fault.what) == ("fault", True)
+    assert list(deep.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +182,9 @@ def test_threads(value: str | None, level: str) -> None:
     [
         ("SPMD_PROCESSES", "4", "ok"),
         ("SPMD_PROCESSES", "0", "fault"),
-        ("SPMD_PROCESSES", "", "fault"),
+        ("SPMD_PROCESSES", " auto ", "ok"),
+        ("SPMD_PROCESSES", "", "ok"),
+        ("SPMD_PROCESSES", "2x", "fault"),
         ("SPMD_MAX_PROCESSES", "-2", "fault"),
         ("SPMD_MAX_PROCESSES", "16", "ok"),
         ("SPMD_LOG", "debug", "ok"),

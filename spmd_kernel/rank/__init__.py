@@ -1,0 +1,1 @@
+"""Code that runs inside a rank.  Executed there by path; imports nothing of this package."""
