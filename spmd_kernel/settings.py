@@ -1,0 +1,157 @@
+"""Everything that is decided once, at start: from our argv, environment and kernelspec."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import kernelspecs
+from .core.errors import UsageError
+from .core.model import Settings
+from .gpus import visible_gpus
+from .kernelspecs import Kernelspec
+
+SETUP = Path(__file__).parent / "rank" / "setup.py"
+OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
+CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the driver needs.  ``settings.ports`` is still empty: it holds them."""
+
+    settings: Settings
+    connection_file: str
+    kernelspec: Kernelspec  # the ranks'
+    record: str | None = None  # file for the events, to replay them (`--record FILE`)
+
+
+def from_environment(
+    argv: Sequence[str], environ: Mapping[str, str], platform: str = sys.platform
+) -> Start:
+    """Read our start; ``argv`` without the program's name. Raises `UsageError`.
+
+    ``SPMD_PROCESSES`` (a number, or ``auto``: one per GPU, or else per CPU) wins over the
+    ``metadata.spmd.processes`` of our kernelspec; ``SPMD_MAX_PROCESSES`` limits both.
+    """
+    if platform in ("win32", "cygwin"):
+        raise UsageError("Windows is not supported", "run Jupyter inside WSL2")
+    own, rest = _split(argv)
+    connection_file = _named(own)
+    connection = _connection(connection_file)
+    wanted = _spmd_metadata(str(connection.get("kernel_name") or ""))
+    kernelspec = _target(str(wanted.get("kernel") or kernelspecs.NATIVE))
+    limit = _variable(environ, "SPMD_MAX_PROCESSES")
+    pinned = _variable(environ, "SPMD_PROCESSES")
+    configured = _count(wanted.get("processes", 1), "metadata.spmd.processes", environ)
+    settings = Settings(
+        session=uuid.uuid4().hex,
+        kernel=kernelspec.name,
+        language=kernelspec.language,
+        processes=_limited(pinned or configured, limit),
+        pinned=_limited(pinned, limit) if pinned else None,
+        max_processes=limit,
+        environ=dict(environ),
+        argv=tuple(rest),
+        linux=platform.startswith("linux"),
+        setup=setup_code() if kernelspec.is_python else "",
+        front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
+    )
+    return Start(settings, connection_file, kernelspec, own.get("--record") or None)
+
+
+def setup_code(path: Path = SETUP) -> str:
+    """Code that runs a file in a namespace of its own, so that the user's stays as it was."""
+    file = str(path)
+    source = f'__import__("pathlib").Path({file!r}).read_bytes()'
+    namespace = {"__name__": "spmd_kernel.rank.setup", "__file__": file}
+    return f'exec(compile({source}, {file!r}, "exec"), {namespace!r})'
+
+
+def _split(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Our own options, and the arguments that are not ours: the ranks get them."""
+    own: dict[str, str] = {}
+    rest, words = [], iter(argv)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in OPTIONS:
+            own[OPTIONS[flag]] = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    return own, rest
+
+
+def _named(own: Mapping[str, str]) -> str:
+    """The connection file's absolute path."""
+    if not own.get("-f"):
+        raise UsageError(
+            "no connection file: -f FILE is missing",
+            "a kernel is started by Jupyter: choose it in a notebook, or `jupyter console --kernel`",
+        )
+    return os.path.abspath(own["-f"])
+
+
+def _connection(path: str) -> dict[str, Any]:
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the connection file {path} cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"the connection file {path} holds no JSON object")
+    return value
+
+
+def _spmd_metadata(own_name: str) -> Mapping[str, Any]:
+    """``metadata.spmd`` of the kernelspec that started us; empty if there is none to be found."""
+    try:
+        wanted = kernelspecs.find(own_name).metadata.get("spmd") if own_name else None
+    except UsageError:
+        return {}  # started by hand, or from a kernelspec that only our client can see
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise UsageError(
+            f"metadata.spmd of kernelspec {own_name!r} is {json.dumps(wanted)}, not an object",
+            'for example {"kernel": "python3", "processes": 4}',
+        )
+    return wanted or {}
+
+
+def _target(name: str) -> Kernelspec:
+    kernelspec = kernelspecs.find(name)
+    if "spmd" in kernelspec.metadata:
+        raise UsageError(
+            f"kernelspec {name!r} is itself a distributed one",
+            'set metadata.spmd.kernel to an ordinary kernel, such as "python3"',
+        )
+    return kernelspec
+
+
+def _variable(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "").strip()
+    return _count(text, name, environ) if text else None
+
+
+def _count(value: Any, where: str, environ: Mapping[str, str]) -> int:
+    if value == "auto":
+        return len(visible_gpus(environ)) or _usable_cpus()
+    text = str(value)
+    if isinstance(value, (str, int)) and text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    raise UsageError(
+        f"{where} is {value!r}: not a number of processes", f"{where} is 1, 2, … or auto"
+    )
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _limited(count: int, limit: int | None) -> int:
+    return min(count, limit) if limit else count

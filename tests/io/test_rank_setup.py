@@ -1,0 +1,199 @@
+"""What the setup code changes in a rank, seen in real ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import zmq
+
+from spmd_kernel.core.model import LaunchRequest, RankSpec, Settings
+from spmd_kernel.core.topology import World, rank_environment
+from spmd_kernel.engines.ports import HeldPorts
+from spmd_kernel.settings import SETUP, setup_code
+
+from .ranks import engine, evaluate, request, send
+
+JAX = """
+import jax
+jax.distributed.initialize()
+world = (jax.process_index(), jax.process_count(), jax.device_count())
+from jax._src.clusters import ClusterEnv
+first = ClusterEnv._cluster_types[0].name
+jax.distributed.shutdown()
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+
+
+def test_jax_finds_its_world_without_arguments() -> None:
+    held = HeldPorts(2)
+    settings = Settings(session="s", environ=dict(os.environ))
+    world = World(2, 0, held.ports[0], held.ports[1], "run")
+    # What another launcher left behind must not be found first.
+    extra = {"JAX_PLATFORMS": "cpu", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://10.0.0.1:1"}
+    specs = tuple(RankSpec(r, *rank_environment(settings, world, r, extra)) for r in range(2))
+
+    async def main() -> None:
+        async with engine() as (local, watcher):
+            local.start(LaunchRequest("python3", 1, specs))
+            endpoints = await watcher.started(2)
+            for rank in range(2):
+                imported = "any(name == 'jax' for name in __import__('sys').modules)"
+                assert await evaluate(endpoints[rank], setup_code(), imported, silent=True) == [
+                    "False"
+                ]
+            answers = await asyncio.gather(
+                *(evaluate(endpoints[rank], JAX, "world", "first") for rank in range(2))
+            )
+            assert answers == [[f"({rank}, 2, 2)", "'spmd_kernel'"] for rank in range(2)]
+
+    asyncio.run(main())
+    held.close()
+
+
+def test_jax_that_is_already_imported_is_told_too() -> None:
+    code = f"""if True:
+        import jax._src.clusters as clusters
+        {setup_code()}
+        environ = clusters.ClusterEnv._cluster_types[0]
+        print(environ.name, environ.is_env_present(), environ.get_coordinator_address(1, "7"),
+              environ.get_process_count(), environ.get_process_id(), environ.get_local_process_id())
+    """
+    variables = {
+        "JAX_COORDINATOR_ADDRESS": "127.0.0.1:5", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "3",
+    }  # fmt: skip
+    assert python(code, **variables) == "spmd_kernel True 127.0.0.1:7 4 3 None"
+    assert python(code, **variables, JAX_LOCAL_DEVICE_IDS="3").endswith(" 3")
+
+
+def test_without_a_world_jax_sees_no_cluster_of_ours() -> None:
+    code = f"""if True:
+        {setup_code()}
+        from jax._src.clusters import ClusterEnv
+        print(ClusterEnv._cluster_types[0].name, ClusterEnv._cluster_types[0].is_env_present())
+    """
+    assert python(code) == "spmd_kernel False"
+
+
+@pytest.mark.parametrize(("size", "warnings"), [("2", 1), ("1", 0)])
+def test_mpi4py_in_a_world_of_more_than_one_warns_once(
+    size: str, warnings: int, tmp_path: Path
+) -> None:
+    (tmp_path / "mpi4py.py").write_text("MPI = 'real'\n")
+    code = f"""if True:
+        import sys, warnings
+        sys.path.insert(0, {str(tmp_path)!r})
+        {setup_code()}
+        import importlib.util
+        assert importlib.util.find_spec("mpi4py") is not None  # asking is no import
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            from mpi4py import MPI
+            import mpi4py
+        import inspect
+        assert MPI == "real" and inspect.getsource(mpi4py) == "MPI = 'real'\\n"
+        print(len(caught), *[w.filename for w in caught])
+    """
+    expected = f"{warnings} <string>" if warnings else "0"
+    assert python(code, WORLD_SIZE=size) == expected
+
+
+def test_a_plain_python_is_left_alone() -> None:
+    code = f"""if True:
+        import sys
+        before = set(globals()), set(sys.modules)
+        {setup_code()}
+        import json, xml.dom
+        print(sorted(set(globals()) - before[0]))
+    """
+    assert python(code, WORLD_SIZE="4") == "['before', 'json', 'xml']"
+
+
+def test_the_setup_needs_nothing_of_ours_and_no_new_python() -> None:
+    """Every file of it, as an old interpreter would compile it."""
+    import ast
+
+    for path in SETUP.parent.glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+    assert python(setup_code() + "; import sys; print('spmd_kernel' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize(("size", "interval"), [("2", "0.05"), ("1", "0.2")])
+def test_streams_are_flushed_sooner_by_more_than_one(size: str, interval: str) -> None:
+    async def main() -> None:
+        async with engine() as (local, watcher):
+            local.start(request(1, env={"WORLD_SIZE": size}))
+            endpoint = (await watcher.started(1))[0]
+            out, err, left = await evaluate(
+                endpoint,
+                setup_code(),
+                "__import__('sys').stdout.flush_interval",
+                "__import__('sys').stderr.flush_interval",
+                "sorted(name for name in globals() if name[0] != '_')",
+                silent=True,
+            )
+            assert (out, err) == (interval, interval)
+            assert left == "['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']"
+
+    asyncio.run(main())
+
+
+MANY = 6_000  # more than the default marks and the buffers of the sockets hold
+
+
+def test_nothing_published_is_lost_to_a_reader_that_is_behind() -> None:
+    publish = f"""if True:
+        from IPython.display import publish_display_data
+        for number in range({MANY}): publish_display_data({{"text/plain": str(number)}})"""
+
+    async def main() -> None:
+        async with engine() as (local, watcher):
+            local.start(request(1, env={"WORLD_SIZE": "2"}))
+            endpoint = (await watcher.started(1))[0]
+            with zmq.Context() as context, context.socket(zmq.SUB) as iopub:
+                iopub.rcvhwm = 10  # the backlog must pile up at the rank
+                iopub.subscribe(b"")
+                iopub.connect(endpoint.addresses["iopub"])
+                assert iopub.poll(60_000)  # iopub_welcome: it knows us
+                await evaluate(endpoint, setup_code(), silent=True)
+                await evaluate(endpoint, publish)
+                seen = 0
+                while seen < MANY and iopub.poll(10_000):
+                    seen += b'"display_data"' in b"".join(iopub.recv_multipart())
+            assert seen == MANY
+
+    asyncio.run(main())
+
+
+def test_a_crash_leaves_the_line_where_it_happened() -> None:
+    async def main() -> None:
+        async with engine() as (local, watcher):
+            local.start(request(1))
+            endpoint = (await watcher.started(1))[0]
+            await evaluate(endpoint, setup_code(), silent=True)
+            await send(endpoint, "import ctypes\ndef mine(): ctypes.string_at(0)\nmine()")
+            assert (await watcher.exited(1))[0].signal == signal.SIGSEGV
+            report = watcher.stderr(0)
+            assert report.startswith("Fatal Python error: Segmentation fault")
+            assert "in mine" in report
+
+    asyncio.run(main())
+
+
+def python(code: str, **environ: str) -> str:
+    names = ("WORLD_SIZE", "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**inherited, **environ}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
