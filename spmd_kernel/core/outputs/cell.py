@@ -1,0 +1,172 @@
+"""The outputs of one cell: messages of ranks in, messages of the one kernel out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+from ..content import Content, read
+from ..model import Message
+from .clear import Clear
+from .display import Display, Result, Update
+from .error import Error
+from .fold import Fold
+from .ids import DisplayIds
+from .item import Item, Ranks
+from .keys import Keys
+from .lane import Lane
+from .live import LiveSlot
+from .page import Page
+from .publish import Publish
+from .stream import RankText
+
+
+class CellOutputs:
+    """Every output of every rank that runs the cell, labelled and folded.
+
+    ``ranks`` run it, of ``world_size``.  ``local_ranks`` gives LOCAL_RANK where it is not the rank.
+    All times are seconds of one monotonic clock.  After each call `deadline` says when to `tick`.
+    """
+
+    def __init__(
+        self,
+        ranks: tuple[int, ...],
+        world_size: int,
+        display_ids: DisplayIds | None = None,
+        local_ranks: Mapping[int, int] | None = None,
+    ):
+        self._ids = display_ids or DisplayIds()
+        self._local_ranks = local_ranks or {}
+        self._bare = world_size == 1
+        self._keys: dict[int, Keys] = {}
+        self._texts: dict[int, RankText] = {}
+        self._page = Page(ranks, world_size, self._keys, self._ids)
+        self._fold = Fold(ranks, self._page)
+        self._live = LiveSlot(self._page, self._ids)
+        self._slots = self._page.slots
+        self._root_cause: tuple[int, Content] | None = None
+        self._at = 0.0
+        for rank in ranks:
+            self._lane(rank, 0.0)
+
+    @property
+    def root_cause(self) -> tuple[int, Content] | None:
+        """The rank whose error came first, and its error as the rank sent it."""
+        return self._root_cause
+
+    def feed(self, rank: int, message: Message, at: float) -> list[Publish]:
+        """An IOPub message of a rank.  Raises `BadMessage`; nothing has changed then."""
+        self._at = at
+        if self._bare:
+            return self._pass_on(rank, message)
+        if message.msg_type == "stream":
+            content = read(message.content)
+            stream, text = content.text("name", "stdout"), content.text("text")
+            self._lane(rank, at)
+            self._texts[rank].feed(stream, text, at)
+        elif make := _KINDS.get(message.msg_type):
+            lane = self._lane(rank, at)
+            item = make(self, rank, message)
+            self._texts[rank].cut(at)
+            lane.push(item)
+            if isinstance(item, Error):
+                self._failed(lane, item)
+        else:
+            return []
+        return self._advance(at)
+
+    def cut(self, rank: int, at: float) -> list[Publish]:
+        """Publish all that this rank has said: a question of its follows."""
+        if not self._bare:
+            lane = self._lane(rank, at)
+            self._texts[rank].cut(at)
+            self._fold.drain(lane)
+        return self._advance(at)
+
+    def finish(self, rank: int, at: float) -> list[Publish]:
+        """The rank is done or dead; it is not waited for any more."""
+        lane = self._lane(rank, at)
+        if lane.finished is None:
+            lane.finished = at
+        self._texts[rank].finish(at)
+        return self._advance(at)
+
+    def tick(self, at: float) -> list[Publish]:
+        """The deadline has passed."""
+        return self._advance(at)
+
+    def close(self, at: float) -> list[Publish]:
+        """The cell is over: everything still held is published."""
+        for rank in list(self._texts):
+            lane = self._lane(rank, at)
+            lane.finished = at
+            self._texts[rank].finish(at)
+        self._fold.advance(at)
+        self._live.end()
+        self._slots.end()
+        return self._page.take()
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do; ``None``: nothing is pending but held results."""
+        due = min(self._fold.deadline(), self._live.deadline())
+        return None if due == inf else due
+
+    # ---------------------------------------------------------------- inside
+
+    def _advance(self, at: float) -> list[Publish]:
+        self._at = at
+        self._fold.advance(at)
+        self._live.show(at)
+        return self._page.take()
+
+    def _lane(self, rank: int, at: float) -> Lane:
+        lane = self._fold.lane(rank, at)
+        if rank not in self._texts:
+            keys = self._keys[rank] = Keys(self._local_ranks.get(rank, rank))
+            self._texts[rank] = RankText(lane, keys, self._live)
+        return lane
+
+    def _failed(self, lane: Lane, error: Error) -> None:
+        lane.free = True  # an error is not kept waiting behind a held result
+        if self._root_cause is None:
+            self._root_cause = (lane.rank, error.content)
+            self._fold.failed_first(lane, error)
+
+    def _pass_on(self, rank: int, message: Message) -> list[Publish]:
+        if message.msg_type == "error" and self._root_cause is None:
+            self._root_cause = (rank, read(message.content))
+        return [Publish(message.msg_type, message.content, message.metadata, message.buffers)]
+
+    def _clear_all(self) -> None:
+        self._slots.cleared()
+        self._live.cleared(self._at)
+
+    def _clear_some(self, ranks: Ranks, wait: bool) -> None:
+        for rank in ranks:
+            self._slots.clear(rank, wait)
+
+    # ---------------------------------------------------------------- kinds of output
+
+    def _display(self, rank: int, message: Message) -> Item:
+        return Display(self._at, rank, message, self._keys[rank], self._ids)
+
+    def _update(self, rank: int, message: Message) -> Item:
+        return Update(self._at, rank, message, self._keys[rank], self._ids)
+
+    def _result(self, rank: int, message: Message) -> Item:
+        return Result(self._at, rank, message, self._keys[rank], self._ids)
+
+    def _error(self, rank: int, message: Message) -> Item:
+        return Error(self._at, message, self._keys[rank])
+
+    def _clear(self, rank: int, message: Message) -> Item:
+        return Clear(self._at, message, self._clear_all, self._clear_some)
+
+
+_KINDS: dict[str, Callable[[CellOutputs, int, Message], Item]] = {
+    "display_data": CellOutputs._display,
+    "update_display_data": CellOutputs._update,
+    "execute_result": CellOutputs._result,
+    "error": CellOutputs._error,
+    "clear_output": CellOutputs._clear,
+}

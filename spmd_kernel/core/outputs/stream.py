@@ -1,0 +1,319 @@
+"""stdout and stderr: from chunks of text, cut anywhere, to lines (`Fold` decides on those).
+
+A record is a line, or the lines of one ``write`` call if the rank marks them: U+001F after a
+newline says that the next line belongs to the same call.  ``\\r\\n`` is a newline, also when it comes
+in two messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+
+from .colours import Open, settle
+from .item import Item, Ranks
+from .keys import Keys
+from .lane import Lane
+from .live import LiveSlot
+from .page import Page
+from .slots import Slots
+
+MARK = "\x1f"
+_SPECIAL = re.compile("[\0\r\x1b\x1f]")
+
+
+class Line(Item):
+    """A record without its final newline.  ``is_line``: the newline came."""
+
+    __slots__ = ("is_line", "stream", "text")
+    barrier = False
+
+    def __init__(self, born: float, key: Hashable | None, text: str, stream: str, is_line: bool):
+        self.born = born
+        self.key = key
+        self.size = len(text) + 1
+        self.text = text
+        self.stream = stream
+        self.is_line = is_line
+
+    def is_same(self, other: Item) -> bool:
+        return (
+            isinstance(other, Line)
+            and self.text == other.text
+            and self.stream == other.stream
+            and self.is_line == other.is_line
+        )
+
+    def publish(self, page: Page, ranks: Ranks, items: Sequence[Item]) -> None:
+        text = self.text
+        for item in items:
+            assert isinstance(item, Line)
+            if item.text != text:
+                text = page.keys[ranks[0]].shown(text)
+                break
+        page.text(self.stream, ranks, text, self.is_line)
+
+    def to_slot(self, slots: Slots, rank: int) -> bool:
+        return slots.text(rank, self.text + "\n" if self.is_line else self.text)
+
+
+class OpenLine(Line):
+    """A line whose newline has not come.  Pieces are joined once, when it is complete."""
+
+    __slots__ = ("pieces", "tail")
+
+    def __init__(self, born: float, text: str, tail: Tail):
+        super().__init__(born, None, text, tail.stream, False)
+        self.pieces = [text]
+        self.tail = tail
+
+    def append(self, text: str, lane: Lane) -> None:
+        self.pieces.append(text)
+        self.size += len(text)
+        lane.size += len(text)
+
+    def break_off(self, lane: Lane, lanes: Sequence[Lane], at: float) -> None:
+        """Show what all ranks have of it as theirs, else this rank's part as it is."""
+        if self.tail.ends_in_return:
+            self.tail.go_live(at)
+            return
+        together = _same_beginning(self.stream, lanes)
+        if together:
+            shortest = min(len(line.whole()) for line in together)
+            for line in together:
+                line.tail.break_off(shortest, at)
+        else:
+            self.tail.break_off(len(self.whole()), at)
+
+    def whole(self) -> str:
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]
+        return self.pieces[0]
+
+
+def _same_beginning(stream: str, lanes: Sequence[Lane]) -> list[OpenLine]:
+    """The unfinished lines of all ranks, if the shortest of them begins each."""
+    lines: list[OpenLine] = []
+    for lane in lanes:
+        if (lane.items or lane.is_running) and not lane.is_blocked:
+            line = lane.items[0] if lane.items else None
+            if not isinstance(line, OpenLine) or line.key is not None or line.stream != stream:
+                return []
+            if line.tail.ends_in_return:
+                return []
+            lines.append(line)
+    shortest = min((line.whole() for line in lines), key=len, default="")
+    return lines if all(line.whole().startswith(shortest) for line in lines) else []
+
+
+class Tail:
+    """One stream of one rank: what of it is not a complete line yet."""
+
+    def __init__(self, stream: str, lane: Lane, keys: Keys, slot: LiveSlot):
+        self.stream = stream
+        self.ends_in_return = False  # a carriage return came, of which a newline may follow
+        # Keys of stdout are the text itself, as no such text begins with a null: see `_key`.
+        self._prefix = "" if stream == "stdout" else f"\0{stream}\0"
+        self._lane = lane
+        self._keys = keys
+        self._slot = slot
+        self._colour: Open = {}
+        self._open: OpenLine | None = None
+        self._state: str | None = None  # of the line that is being rewritten in the live slot
+
+    # ---------------------------------------------------------------- text comes
+
+    def feed(self, text: str, at: float) -> None:
+        if (
+            self._open is None
+            and self._state is None
+            and not self.ends_in_return
+            and not self._colour
+            and _SPECIAL.search(text) is None
+        ):
+            self._plain(text, at)
+        elif text:
+            self._special(text, at)
+
+    def _plain(self, text: str, at: float) -> None:
+        lines = text.split("\n")
+        rest = lines.pop()
+        prefix, stream, push = self._prefix, self.stream, self._lane.push
+        if Keys.plain(text):
+            for line in lines:
+                push(Line(at, prefix + line, line, stream, True))
+        else:
+            for line in lines:
+                push(Line(at, prefix + self._keys.text(line), line, stream, True))
+        if rest:
+            self._begin(rest, at)
+
+    def _special(self, text: str, at: float) -> None:
+        records, rest = self._records(text)
+        for record in records:
+            self._finish_line(record, at)
+        if rest:
+            self._go_on(rest, at)
+
+    def _records(self, text: str) -> tuple[list[str], str]:
+        """Complete records without their last newline, and what follows them."""
+        if self.ends_in_return:
+            text = "\r" + text
+        text = text.replace("\r\n" + MARK, "\n").replace("\r\n", "\n")
+        self.ends_in_return = text.endswith("\r")
+        if self.ends_in_return:
+            text = text[:-1]
+        lines = text.removeprefix(MARK).split("\n")
+        if MARK not in text:
+            rest = lines.pop()
+            return lines, rest
+        records: list[list[str]] = []
+        for line in lines:
+            if line.startswith(MARK) and records:
+                records[-1].append(line[1:])
+            else:
+                records.append([line])
+        whole = ["\n".join(record).replace(MARK, "") for record in records]
+        rest = whole.pop()
+        return whole, rest
+
+    # ---------------------------------------------------------------- a line grows
+
+    def _begin(self, text: str, at: float) -> None:
+        self._open = OpenLine(at, text, self)
+        self._lane.push(self._open)
+
+    def _go_on(self, text: str, at: float) -> None:
+        if self._state is not None:
+            self._rewrite(self._state + text, at)
+        elif self._open is None:
+            self._begin(text, at)
+        elif self._open is self._lane.items[-1]:
+            self._open.append(text, self._lane)
+        else:  # something else came in between: what was there first stays first
+            self.break_off(self._open.size, at)
+            self._begin(text, at)
+        if "\r" in text:
+            self.go_live(at)
+
+    def _finish_line(self, text: str, at: float) -> None:
+        if self._state is not None:
+            self._end_live(self._state + text, at)
+        elif self._open is None:
+            self._lane.push(self._line(text, at, True))
+        elif self._open is self._lane.items[-1] or not text:
+            self._open.append(text, self._lane)
+            self._complete(self._open, self._open.whole(), True)
+        else:
+            self.break_off(self._open.size, at)
+            self._lane.push(self._line(text, at, True))
+
+    def _line(self, text: str, at: float, is_line: bool) -> Line:
+        text, key = self._settle(text, is_line)
+        return Line(at, key, text, self.stream, is_line)
+
+    def _complete(self, line: OpenLine, text: str, is_line: bool) -> None:
+        line.text, key = self._settle(text, is_line)
+        line.is_line = is_line
+        self._lane.complete(line, key, len(line.text) + 1)
+        self._open = None
+
+    def _settle(self, text: str, is_line: bool) -> tuple[str, Hashable]:
+        """The text as it is shown, and its key."""
+        rewritten = "\r" in text
+        if rewritten:
+            text = "\n".join(collapse(line).rstrip(" ") for line in text.split("\n"))
+        if self._colour or "\x1b" in text:
+            text = settle(text, self._colour)
+        key = self._keys.bar(text) if rewritten else self._keys.text(text)
+        return text, self._key(key, is_line)
+
+    def _key(self, key: str, is_line: bool) -> Hashable:
+        if not is_line or key.startswith("\0"):
+            return (self.stream, key, is_line)
+        return self._prefix + key
+
+    # ---------------------------------------------------------------- it is not waited for
+
+    def break_off(self, length: int, at: float) -> None:
+        """Complete the first ``length`` characters; the rest stays unfinished, at its place."""
+        line = self._open
+        assert line is not None
+        text = line.whole()
+        self._complete(line, text[:length], False)
+        if text[length:]:
+            assert line is self._lane.items[0]
+            self._open = OpenLine(at, text[length:], self)
+            self._lane.insert_second(self._open)
+
+    def cut(self, at: float) -> None:
+        """Something else follows: what came of the line stands before it."""
+        if self._open is not None:
+            self.break_off(self._open.size, at)
+
+    def finish(self, at: float) -> None:
+        """Nothing more comes: the rest goes out as it is, or stays in the live slot."""
+        if self._state is not None and not self._slot.keeps(self._lane.rank, self.stream):
+            state, self._state = self._state, None
+            self._slot.drop(self._lane.rank, self.stream, at)
+            if collapse(state).strip():
+                self._lane.push(self._line("\r" + state, at, False))
+        self._state = None
+        self.ends_in_return = False
+        self.cut(at)
+
+    # ---------------------------------------------------------------- progress bars
+
+    def go_live(self, at: float) -> None:
+        """The line turned out to be one that is rewritten: it moves to the live slot."""
+        if self._open is not None:
+            line, self._open = self._open, None
+            self._lane.remove(line)
+            self._rewrite(line.whole(), at)
+
+    def _rewrite(self, text: str, at: float) -> None:
+        before, _, newest = text.rpartition("\r")
+        self._state = f"{collapse(before)}\r{newest}"
+        self._slot.set(self._lane.rank, self.stream, collapse(self._state).rstrip(" "), at)
+
+    def _end_live(self, text: str, at: float) -> None:
+        self._state = None
+        self._slot.drop(self._lane.rank, self.stream, at)
+        self._lane.push(self._line("\r" + text, at, True))
+
+
+def collapse(text: str) -> str:
+    """What a terminal shows of a line with carriage returns: later text over what was there."""
+    shown = ""
+    for piece in text.split("\r"):
+        if "\x1b" in piece or "\x1b" in shown:  # widths are unknown: the newest that shows text
+            shown = piece if piece.strip() else shown
+        elif piece:
+            shown = piece + shown[len(piece) :]
+    return shown
+
+
+class RankText:
+    """Both streams of one rank."""
+
+    def __init__(self, lane: Lane, keys: Keys, slot: LiveSlot):
+        self._lane = lane
+        self._keys = keys
+        self._slot = slot
+        self._tails: dict[str, Tail] = {}
+
+    def feed(self, stream: str, text: str, at: float) -> None:
+        tail = self._tails.get(stream)
+        if tail is None:
+            tail = self._tails[stream] = Tail(stream, self._lane, self._keys, self._slot)
+        tail.feed(text, at)
+        if self._lane.finished is not None:
+            tail.finish(at)
+
+    def cut(self, at: float) -> None:
+        for tail in self._tails.values():
+            tail.cut(at)
+
+    def finish(self, at: float) -> None:
+        for tail in self._tails.values():
+            tail.finish(at)
