@@ -1,0 +1,121 @@
+"""A plain zmq socket on asyncio's loop, with every trap of that marriage in one place.
+
+* ``zmq.FD`` is edge-triggered: it says "something changed", once.  So read until EAGAIN, or come
+  back by ourselves; and read once after registering.
+* A send processes the socket's commands, and with them the wake-up of a message that has just
+  arrived: it would wait for the next one.  So each send schedules a read of the same socket.
+* The FD belongs to libzmq: it is never read, and no longer watched when the socket closes, for its
+  number is reused at once.
+
+Sends never wait: what finds no room is dropped and the caller told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import zmq
+
+SLICE = 200  # messages per turn of the loop, so that one flooding socket starves nobody
+ZERO_COPY = 1 << 20  # bytes; below this a copy is cheaper than sharing memory with libzmq's thread
+
+Receive = Callable[[list[bytes]], None]
+OnError = Callable[[Exception], None]
+
+
+class LoopSocket:
+    """Calls ``receive(frames)`` on the loop for every message, in order, once `start`ed.
+
+    ``receive`` may send on this socket, and may close it.  What it raises goes to ``on_error``, by
+    default the loop's exception handler, and costs that one message only.
+    """
+
+    def __init__(
+        self, socket: zmq.Socket[bytes], receive: Receive, on_error: OnError | None = None
+    ) -> None:
+        self.socket = socket
+        self._receive = receive
+        self._on_error = on_error
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fd = -1
+        self._scheduled = False
+        socket.copy_threshold = ZERO_COPY
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._fd = int(self.socket.get(zmq.FD))
+        loop.add_reader(self._fd, self._turn)
+        self._schedule()
+
+    def send(self, frames: Sequence[bytes | memoryview]) -> bool:
+        """Send now or drop (``False``): no room at the high-water mark, or the socket is closed."""
+        if self.socket.closed:
+            return False
+        try:
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.ZMQError as error:
+            if not isinstance(error, zmq.Again | zmq.ContextTerminated):
+                self._report(error)
+            return False
+        finally:
+            self._schedule()
+        return True
+
+    def drain(self) -> None:
+        """Receive everything that is here now.  For peers that have stopped sending.
+
+        Called from inside ``receive``, the later messages arrive before that call returns.
+        """
+        while not self._read(SLICE):
+            pass
+
+    def pause(self) -> None:
+        """Hear nothing more; sending still works."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._loop = None
+
+    def close(self, linger: int = 0) -> None:
+        """Idempotent.  ``linger``: ms for which unsent messages survive, until the context ends."""
+        self.pause()
+        self.socket.close(linger)
+
+    def _schedule(self) -> None:
+        if self._loop is not None and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._loop is not None and not self._read(SLICE):
+            self._schedule()
+
+    def _read(self, limit: int) -> bool:
+        """Receive up to ``limit`` messages; whether none is left."""
+        recv = self.socket.recv_multipart
+        for _ in range(limit):
+            try:
+                frames = recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return True
+            except zmq.ZMQError as error:
+                return self._broken(error)
+            try:
+                self._receive(frames)
+            except Exception as error:
+                self._report(error)
+        return False
+
+    def _broken(self, error: zmq.ZMQError) -> bool:
+        """Closed by ``receive`` or by the end of the context, or out of order: nothing to read."""
+        if not (self.socket.closed or isinstance(error, zmq.ContextTerminated)):
+            self._report(error)
+        self.pause()
+        return True
+
+    def _report(self, error: Exception) -> None:
+        if self._on_error is not None:
+            self._on_error(error)
+        elif self._loop is not None:
+            self._loop.call_exception_handler({"message": "zmq receive", "exception": error})
