@@ -1,0 +1,24 @@
+"""``python -m spmd_kernel -f {connection_file}``: what the kernelspec runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .core.errors import SpmdError
+
+
+def main() -> int:
+    from .io.driver import run
+    from .settings import from_environment
+
+    try:
+        start = from_environment(sys.argv[1:], os.environ)
+        return run(start.settings, start.connection_file, start.record)
+    except SpmdError as error:
+        print("spmd_kernel: " + "\n".join(error.lines()), file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Output that belongs to no running round: of threads, of earlier cells, of requests of our own.
+
+It is never dropped.  It goes to the cell that it names, else to that rank's running, else last cell
+(every shell request resets ipykernel's parent of threads, so output may name a query).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import BadMessage
+from .fanout import Bare, Outputs, raw
+from .model import Header, Message, Rank
+from .outputs import CellOutputs, DisplayIds, Publish
+from .stage import Stage
+
+
+@dataclass(slots=True)
+class _Open:
+    parent: Header
+    outputs: Outputs
+
+
+class Late:
+    def __init__(self, stage: Stage, display_ids: DisplayIds):
+        self._stage = stage
+        self._display_ids = display_ids
+        self._open: dict[str, _Open] = {}
+
+    def feed(
+        self, rank: Rank, message: Message, parent: Header, alive: tuple[Rank, ...], world: int
+    ) -> None:
+        key = str(parent.get("msg_id", ""))
+        entry = self._open.get(key)
+        if entry is None:
+            outputs = Bare() if world == 1 else CellOutputs(alive, world, self._display_ids)
+            entry = self._open[key] = _Open(parent, outputs)
+        try:
+            published = entry.outputs.feed(rank, message, self._stage.at)
+        except BadMessage:
+            published = [raw(message)]
+        self._show(key, entry, published)
+
+    def due(self, key: str) -> None:
+        if entry := self._open.get(key):
+            self._show(key, entry, entry.outputs.tick(self._stage.at))
+
+    def flush(self, key: str) -> None:
+        """The cell ends: what it was given late comes before its idle."""
+        if entry := self._open.pop(key, None):
+            self._publish(entry, entry.outputs.close(self._stage.at))
+            self._stage.cancel(("late", key))
+
+    def flush_all(self) -> None:
+        for key in list(self._open):
+            self.flush(key)
+
+    def _show(self, key: str, entry: _Open, published: list[Publish]) -> None:
+        self._publish(entry, published)
+        deadline = entry.outputs.deadline()
+        if deadline is None:
+            self.flush(key)
+        else:
+            self._stage.timer(("late", key), max(0.0, deadline - self._stage.at))
+
+    def _publish(self, entry: _Open, published: list[Publish]) -> None:
+        for item in published:
+            self._stage.publish(
+                item.msg_type, item.content, entry.parent, item.metadata, item.buffers
+            )
+
+

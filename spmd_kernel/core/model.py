@@ -1,0 +1,302 @@
+"""The vocabulary of the core: ranks, messages, the events that can happen, the effects that follow.
+
+``Hub.handle(event) -> list[Effect]`` is the whole contract between decisions (``core``) and the
+world (``io``, ``engines``).  Everything here is a frozen value; time is data (``at``, seconds of a
+monotonic clock, stamped by the driver).
+
+Message fields follow the Jupyter messaging specification, "General Message Format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Rank = int
+Channel = Literal["shell", "control", "stdin", "iopub"]
+Header = Mapping[str, Any]
+Buffer = bytes | memoryview
+NO_HEADER: Header = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One Jupyter message.  ``content`` stays raw JSON until somebody needs it (`content.read`)."""
+
+    header: Header
+    parent: Header
+    metadata: Mapping[str, Any]
+    content: bytes
+    buffers: tuple[Buffer, ...] = ()
+
+    @property
+    def msg_type(self) -> str:
+        return str(self.header.get("msg_type", ""))
+
+    @property
+    def msg_id(self) -> str:
+        return str(self.header.get("msg_id", ""))
+
+    @property
+    def parent_id(self) -> str:
+        return str(self.parent.get("msg_id", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a rank process is gone.  ``signal`` and ``code`` exclude each other."""
+
+    code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    silent: bool = False  # it never answered at start, and was killed for that
+    missing: str = ""  # it could not be started at all: the reason
+
+    def __str__(self) -> str:
+        if self.missing:
+            return self.missing
+        if self.silent:
+            return "it did not answer in time"
+        if self.signal is not None:
+            name = SIGNAL_NAMES.get(self.signal, f"signal {self.signal}")
+            if self.out_of_memory:
+                return f"killed by {name} (signal {self.signal}): out of memory"
+            hint = " (out of memory, or killed from outside)" if self.signal == 9 else ""
+            return f"killed by {name} (signal {self.signal}){hint}"
+        return f"exited with code {self.code}"
+
+
+SIGNAL_NAMES = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """One rank to start: its number and what its environment gets on top of the inherited one."""
+
+    rank: Rank
+    env: Mapping[str, str]
+    unset: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """Ranks to start together.  ``generation`` tells processes of one rank number apart."""
+
+    kernel: str  # name of the target kernelspec
+    generation: int
+    ranks: tuple[RankSpec, ...]
+    argv: tuple[str, ...] = ()  # unknown arguments of ours, passed on to the ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a `Survey` found on this machine.  Bytes; ``None`` where the system does not tell."""
+
+    memory_available: int | None = None
+    gpus: tuple[str, ...] = ()
+    rss: Mapping[Rank, int] = field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- events: what happened
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The sockets are bound; the first event of a kernel's life."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FromFront:
+    """A client sent a message on one of our five sockets; ``idents`` routes the answer back."""
+
+    at: float
+    channel: Channel
+    idents: tuple[bytes, ...]
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class FromRank:
+    at: float
+    rank: Rank
+    generation: int
+    channel: Channel
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A client subscribed to our IOPub (XPUB; JEP 65)."""
+
+    at: float
+    topic: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RankReady:
+    """The rank answered kernel_info on shell and its IOPub is connected.
+
+    ``info`` is the content of its kernel_info_reply.
+    """
+
+    at: float
+    rank: Rank
+    generation: int
+    pid: int
+    info: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    """The process is gone and its IOPub is drained.  Before `RankReady`: it failed to start."""
+
+    at: float
+    rank: Rank
+    generation: int
+    cause: Cause
+    stderr: str = ""  # its last lines
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    at: float
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The kernel process received SIGINT or SIGTERM."""
+
+    at: float
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    at: float
+    token: int
+    facts: Facts
+
+
+Event = (
+    Began
+    | FromFront
+    | FromRank
+    | Subscribed
+    | RankReady
+    | RankExited
+    | TimerFired
+    | Signalled
+    | Surveyed
+)
+
+# ---------------------------------------------------------------- effects: what to do
+
+
+@dataclass(frozen=True, slots=True)
+class ToFront:
+    """Send to clients.  On ``iopub`` idents are empty; the wire adds the topic, header and signature."""
+
+    channel: Channel
+    idents: tuple[bytes, ...]
+    msg_type: str
+    content: bytes
+    parent: Header
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    buffers: tuple[Buffer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToRank:
+    """Send one message to ranks: serialised and signed once, as they share a key."""
+
+    ranks: tuple[Rank, ...]
+    channel: Channel
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    request: LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """SIGINT to the ranks' process groups, or interrupt_request if their kernelspec says so."""
+
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End ranks: shutdown_request, SIGTERM, SIGKILL (``now``: SIGKILL at once).
+
+    Each answers with `RankExited`.
+    """
+
+    ranks: tuple[Rank, ...]
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """One timer per key; setting it again moves it."""
+
+    key: Hashable
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Look at the machine; answered by `Surveyed` with the same token."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Stop what still runs and leave with this exit code."""
+
+    code: int
+
+
+Effect = (
+    ToFront | ToRank | Launch | Interrupt | Stop | SetTimer | CancelTimer | Survey | Log | Exit
+)
+
+# ---------------------------------------------------------------- settings: what never changes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the core knows of the world at start; made once, by `spmd_kernel.settings`."""
+
+    session: str  # session id of the requests that we ourselves send to ranks
+    kernel: str = "python3"  # target kernelspec
+    language: str = "python"
+    processes: int = 1  # world size at kernel start
+    pinned: int | None = None  # SPMD_PROCESSES: wins over the magic
+    max_processes: int | None = None  # SPMD_MAX_PROCESSES
+    environ: Mapping[str, str] = field(default_factory=dict)  # inherited by the ranks
+    ports: tuple[int, ...] = ()  # held for MASTER_PORT and JAX, an even number
+    argv: tuple[str, ...] = ()  # passed on to the ranks
+    linux: bool = True
+    setup: str = ""  # code that each Python rank runs silently once it is ready
+    front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply

@@ -1,0 +1,85 @@
+"""What all machines of one hub share: the settings, the time of the event at hand, the outbox.
+
+A machine appends its effects here instead of returning lists, so that a long chain of calls (a rank
+dies, its cell ends, the next one starts) needs no plumbing.  `Hub.handle` empties the outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Literal
+
+from .content import dumps
+from .model import (
+    NO_HEADER,
+    Buffer,
+    CancelTimer,
+    Effect,
+    Header,
+    Log,
+    Message,
+    SetTimer,
+    Settings,
+    ToFront,
+)
+
+
+class Stage:
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.at = 0.0
+        self.effects: list[Effect] = []
+        self._serial = 0
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    def timer(self, key: Hashable, delay: float) -> None:
+        self.emit(SetTimer(key, self.at + delay))
+
+    def cancel(self, key: Hashable) -> None:
+        self.emit(CancelTimer(key))
+
+    def log(self, level: Literal["debug", "info", "warning", "error"], text: str) -> None:
+        self.emit(Log(level, text))
+
+    def own_header(self, msg_type: str) -> dict[str, Any]:
+        """The header of a request that we ourselves send to ranks; its session says so."""
+        self._serial += 1
+        session = self.settings.session
+        return {
+            "msg_id": f"{session}_{self._serial}",
+            "msg_type": msg_type,
+            "username": "spmd",
+            "session": session,
+            "date": "1970-01-01T00:00:00Z",  # the core has no clock, and ranks do not read it
+            "version": "5.4",
+        }
+
+    def is_own(self, header: Header) -> bool:
+        return header.get("session") == self.settings.session
+
+    def own_request(self, msg_type: str, content: Mapping[str, Any]) -> Message:
+        return Message(self.own_header(msg_type), NO_HEADER, {}, dumps(content))
+
+    def publish(
+        self,
+        msg_type: str,
+        content: bytes,
+        parent: Header,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: tuple[Buffer, ...] = (),
+    ) -> None:
+        self.emit(ToFront("iopub", (), msg_type, content, parent, metadata or {}, buffers))
+
+    def status(self, state: Literal["starting", "busy", "idle"], parent: Header) -> None:
+        self.publish("status", _STATUS[state], parent)
+
+
+_STATUS = {
+    state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")
+}

@@ -1,0 +1,291 @@
+"""Runs a kernel: events in, `Hub.handle`, effects out.
+
+Everything happens on one asyncio loop, in the main thread (ranks die with the thread that spawned
+them).  `perform` is the only place where an effect becomes an action.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any, TextIO, assert_never
+
+import zmq
+
+from ..core.errors import UsageError
+from ..core.hub import Hub
+from ..core.model import (
+    Began,
+    CancelTimer,
+    Cause,
+    Channel,
+    Effect,
+    Event,
+    Exit,
+    FromFront,
+    FromRank,
+    Interrupt,
+    Launch,
+    Log,
+    Message,
+    Rank,
+    RankExited,
+    RankReady,
+    SetTimer,
+    Settings,
+    Signalled,
+    Stop,
+    Subscribed,
+    Survey,
+    Surveyed,
+    TimerFired,
+    ToFront,
+    ToRank,
+)
+from ..engines.base import Endpoint, Engine, EngineContext
+from ..engines.ports import HeldPorts
+from .connection import ConnectionInfo
+from .front import Front
+from .machine import survey
+from .rank import RankLink
+from .wire import Wire
+
+PORTS = 16  # held: eight pairs of MASTER_PORT and JAX port, a fresh pair per world
+POLITE_SECONDS = 1.5  # between shutdown_request and SIGTERM
+
+log = logging.getLogger("spmd_kernel")
+
+
+class Driver:
+    def __init__(
+        self,
+        settings: Settings,
+        connection: ConnectionInfo,
+        loop: asyncio.AbstractEventLoop,
+        record: TextIO | None = None,
+    ):
+        self._loop = loop
+        self._record = record
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, 16384)
+        self._front = Front(
+            self._context,
+            connection,
+            Wire(connection.key, connection.signature_scheme),
+            self._from_front,
+            lambda topic: self._feed(Subscribed(loop.time(), topic)),
+            log.warning,
+        )
+        self._front.bind()
+        self._ports = HeldPorts(PORTS)
+        rank_key = secrets.token_hex(32).encode()
+        self._rank_wire = Wire(rank_key, session=settings.session, remember=0)
+        self._engine = load_engine("local")(
+            EngineContext(loop, self, rank_key, settings.environ)
+        )
+        self._links: dict[Rank, tuple[int, RankLink]] = {}
+        self._endpoints: dict[Rank, Endpoint] = {}
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._polite: dict[Rank, asyncio.TimerHandle] = {}
+        self._leaving: asyncio.Future[int] = loop.create_future()
+        front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
+        self._hub = Hub(replace(settings, ports=self._ports.ports, front=front))
+
+    async def run(self) -> int:
+        """From the first event to the exit code."""
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(signum, self._signalled, signum)
+        self._front.start(self._loop)
+        self._feed(Began(self._loop.time()))
+        try:
+            return await self._leaving
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        for _, link in self._links.values():
+            link.close()
+        for timer in (*self._timers.values(), *self._polite.values()):
+            timer.cancel()
+        self._front.drain()
+        await self._engine.close()
+        self._front.close()
+        self._ports.close()
+        self._context.term()
+
+    # ---------------------------------------------------------------- events
+
+    def _feed(self, event: Event) -> None:
+        if self._record is not None:
+            print(repr(event), file=self._record, flush=True)
+        for effect in self._hub.handle(event):
+            try:
+                self.perform(effect)
+            except Exception:
+                log.exception("could not perform %s", type(effect).__name__)
+
+    def _from_front(self, channel: Channel, idents: tuple[bytes, ...], message: Message) -> None:
+        self._feed(FromFront(self._loop.time(), channel, idents, message))
+
+    def _signalled(self, signum: int) -> None:
+        self._feed(Signalled(self._loop.time(), signum))
+
+    # `engines.base.EngineEvents`
+
+    def rank_started(self, endpoint: Endpoint) -> None:
+        rank, generation = endpoint.rank, endpoint.generation
+
+        def deliver(channel: Channel, message: Message) -> None:
+            self._feed(FromRank(self._loop.time(), rank, generation, channel, message))
+
+        def ready(info: Mapping[str, Any]) -> None:
+            self._feed(RankReady(self._loop.time(), rank, generation, endpoint.pid, info))
+
+        link = RankLink(
+            self._context, self._loop, endpoint, self._rank_wire, deliver, ready, log.warning
+        )
+        self._links[rank] = (generation, link)
+        self._endpoints[rank] = endpoint
+
+    def rank_exited(self, rank: Rank, generation: int, cause: Cause, stderr: str) -> None:
+        """Its last words first: the event comes when its IOPub is drained."""
+        link_generation, link = self._links.get(rank, (None, None))
+        if timer := self._polite.pop(rank, None):
+            timer.cancel()
+
+        def gone() -> None:
+            if link is not None and self._links.get(rank) == (generation, link):
+                del self._links[rank]
+                self._endpoints.pop(rank, None)
+                link.close()
+            self._feed(RankExited(self._loop.time(), rank, generation, cause, stderr))
+
+        if link is None or link_generation != generation:
+            gone()
+        else:
+            link.when_drained(gone)
+
+    # ---------------------------------------------------------------- effects
+
+    def perform(self, effect: Effect) -> None:
+        match effect:
+            case ToFront():
+                self._front.send(effect)
+            case ToRank():
+                self._to_ranks(effect.ranks, effect.channel, effect.message)
+            case SetTimer():
+                self._set_timer(effect.key, effect.at)
+            case CancelTimer():
+                if timer := self._timers.pop(effect.key, None):
+                    timer.cancel()
+            case Launch():
+                self._engine.start(effect.request)
+            case Interrupt():
+                self._interrupt(effect.ranks)
+            case Stop():
+                self._stop(effect.ranks, now=effect.now)
+            case Survey():
+                facts = survey(self._engine.pids())
+                self._later(lambda: self._feed(Surveyed(self._loop.time(), effect.token, facts)))
+            case Log():
+                log.log(LEVELS[effect.level], "%s", effect.text)
+            case Exit():
+                if not self._leaving.done():
+                    self._leaving.set_result(effect.code)
+            case _:
+                assert_never(effect)
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """An event never arrives while the effects of another are being performed."""
+        self._loop.call_soon(action)
+
+    def _to_ranks(self, ranks: tuple[Rank, ...], channel: Channel, message: Message) -> None:
+        frames = self._rank_wire.pack(message)
+        for rank in ranks:
+            if rank in self._links:
+                self._links[rank][1].send(channel, frames)
+
+    def _set_timer(self, key: Hashable, at: float) -> None:
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+
+        def fire() -> None:
+            del self._timers[key]
+            self._feed(TimerFired(self._loop.time(), key))
+
+        self._timers[key] = self._loop.call_at(at, fire)
+
+    def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
+        by_message = tuple(r for r in ranks if self._mode(r) == "message")
+        if by_message:
+            self._request(by_message, "interrupt_request", {})
+        self._engine.signal([r for r in ranks if r not in by_message], signal.SIGINT)
+
+    def _mode(self, rank: Rank) -> str:
+        endpoint = self._endpoints.get(rank)
+        return endpoint.interrupt_mode if endpoint else "signal"
+
+    def _stop(self, ranks: tuple[Rank, ...], *, now: bool) -> None:
+        if now:
+            self._engine.stop(ranks, now=True)
+            return
+        self._request(ranks, "shutdown_request", {"restart": False})
+        for rank in ranks:
+            self._polite[rank] = self._loop.call_later(
+                POLITE_SECONDS, partial(self._insist, rank)
+            )
+
+    def _insist(self, rank: Rank) -> None:
+        self._polite.pop(rank, None)
+        self._engine.stop((rank,), now=False)
+
+    def _request(self, ranks: tuple[Rank, ...], msg_type: str, content: dict[str, Any]) -> None:
+        message = self._rank_wire.compose(msg_type, json.dumps(content).encode(), {}, {})
+        self._to_ranks(ranks, "control", message)
+
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def load_engine(name: str) -> Callable[[EngineContext], Engine]:
+    """Raises `UsageError` when no installed package offers this engine."""
+    found = entry_points(group="spmd_kernel.engines")
+    for entry in found:
+        if entry.name == name:
+            factory: Callable[[EngineContext], Engine] = entry.load()
+            return factory
+    names = ", ".join(sorted(entry.name for entry in found)) or "none"
+    raise UsageError(f"there is no launcher engine {name!r}", f"installed engines: {names}")
+
+
+def run(settings: Settings, connection_file: str, record: str | None = None) -> int:
+    """Serve until shutdown; the exit code of the process."""
+    logging.basicConfig(
+        stream=sys.stderr, level=os.environ.get("SPMD_LOG", "WARNING").upper(), format=LOG_FORMAT
+    )
+    connection = ConnectionInfo.read(connection_file)
+
+    async def main(recording: TextIO | None) -> int:
+        return await Driver(settings, connection, asyncio.get_running_loop(), recording).run()
+
+    if record is None:
+        return asyncio.run(main(None))
+    with open(record, "w", encoding="utf-8") as recording:
+        return asyncio.run(main(recording))
+
+
+LOG_FORMAT = "[spmd_kernel %(levelname).1s %(asctime)s] %(message)s"

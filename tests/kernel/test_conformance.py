@@ -1,0 +1,65 @@
+"""The Jupyter project's own conformance suite, at world size 1 and at 2.
+
+At 2 everything holds but assertions on exactly one unmarked output; those that differ, and why:
+
+* `test_execute_stderr` and `test_execute_stdout` look for the text *in* a stream message: they hold,
+  since text that all ranks print is one unmarked line.
+* `test_error` wants exactly one `error` output: it holds for ranks that fail alike.
+* `test_execute_result`, `test_display_data` look at ``data``: they hold; the outputs carry
+  ``metadata.spmd`` besides.
+
+So no test of the suite is left out at 2; the one difference is the metadata, which it does not look at.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jupyter_kernel_test as suite
+from jupyter_client.manager import start_new_kernel
+
+
+class Samples:
+    """What ipykernel's own use of the suite tries, and more."""
+
+    language_name = "python"
+    file_extension = ".py"
+    code_hello_world = "print('hello, world')"
+    code_stderr = "import sys; print('test', file=sys.stderr)"
+    completion_samples = (
+        {"text": "zi", "matches": {"zip"}},
+        {"text": "from sy", "matches": {"from sys", "from symtable"}},
+    )[:1]
+    complete_code_samples = ("1", "print('hello, world')", "def f(x):\n  return x*2\n\n\n")
+    incomplete_code_samples = ("print('''hello", "def f(x):\n  x*2")
+    invalid_code_samples = ("import = 7q",)
+    code_page_something = "zip?"
+    code_generate_error = "raise ValueError('no')"
+    code_execute_result = ({"code": "1+2+3", "result": "6"}, {"code": "[n*n for n in range(1, 4)]", "result": "[1, 4, 9]"})  # fmt: skip
+    code_display_data = (
+        {"code": "from IPython.display import HTML, display; display(HTML('<b>x</b>'))", "mime": "text/html"},
+        {"code": "from IPython.display import Math, display; display(Math('x'))", "mime": "text/latex"},
+    )  # fmt: skip
+    supported_history_operations = ("tail", "range", "search")
+    code_history_pattern = "1?2*"
+    code_inspect_sample = "zip"
+    code_clear_output = "from IPython.display import clear_output; clear_output()"
+
+
+class TestOneRank(Samples, suite.KernelTests):
+    kernel_name = "spmd-python3"
+
+
+class TestTwoRanks(Samples, suite.KernelTests):
+    kernel_name = "spmd-python3"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        env: dict[str, Any] = {**os.environ, "SPMD_PROCESSES": "2"}
+        cls.km, cls.kc = start_new_kernel(kernel_name=cls.kernel_name, env=env)
+
+
+class TestWelcome(suite.IopubWelcomeTests):
+    kernel_name = "spmd-python3"
+    support_iopub_welcome = True

@@ -1,0 +1,272 @@
+"""Errors, deaths, interrupts, ends: nothing is lost, nothing hangs, nothing stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .client import Kernel, Result, alive, descendants, wait_gone
+from .test_ranks import pids
+
+RANK = "int(__import__('os').environ['RANK'])"
+
+
+def once(action: Callable[[], None], when: Callable[[Result], bool]) -> Callable[[Result], None]:
+    done: list[bool] = []
+
+    def watch(result: Result) -> None:
+        if not done and when(result):
+            done.append(True)
+            action()
+
+    return watch
+
+
+def says(text: str, times: int = 1) -> Callable[[Result], bool]:
+    return lambda result: result.text.count(text) >= times
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("os.kill(os.getpid(), 11)", "SIGSEGV"),
+        ("os._exit(3)", "code 3"),
+    ],
+)
+def test_a_rank_dies(pair: Kernel, end: str, words: str) -> None:
+    pair.ok("import os, time; x = 41")
+    before = pids(pair)
+    code = f"""
+print('last words of', {RANK})
+if {RANK} == 1:
+    sys_stdout = __import__('sys').stdout; sys_stdout.flush()
+    {end}
+time.sleep(600)
+"""
+    result = pair.run(code)
+    assert result.status == "error"
+    assert result.reply["ename"] == "RankLost"
+    assert "rank 1" in result.reply["evalue"] and words in result.reply["evalue"]
+    assert "last words of 1" in result.text
+    assert result.text.index("last words of 1") < result.text.index("RankLost")
+    refused = pair.run("print('must not run')")
+    assert refused.status == "error" and "rank 1" in refused.text and "hint:" in refused.text
+    assert pair.request("kernel_info_request", {})["status"] == "ok"
+    assert "print" in str(pair.request("complete_request", {"code": "pri", "cursor_pos": 3}))
+    assert "dead" in pair.ok("%ranks").text
+    assert pair.ok("%%rank 0\nx + 1").of("execute_result")[0]["data"]["text/plain"] == "42"
+    report = pair.ok("%processes 2").text
+    assert "rank 1" in report
+    after = pids(pair)
+    assert after[0] == before[0] and after[1] != before[1]
+    assert pair.ok("%rank 0 x").of("execute_result")[0]["data"]["text/plain"] == "41"
+
+
+def test_the_only_rank_dies(kernel: Kernel) -> None:
+    result = kernel.run("import os; os._exit(1)")
+    assert result.status == "error" and "rank 0" in result.text
+    assert kernel.run("1").status == "error"
+    kernel.ok("%processes 1")
+    assert kernel.ok("print(1)").stdout == "1\n"
+
+
+def test_a_survivor_that_does_not_listen_is_killed_and_it_says_so(pair: Kernel) -> None:
+    code = f"""
+import ctypes, os
+if {RANK} == 1:
+    os._exit(5)
+ctypes.CDLL(None).pthread_sigmask  # a C call that holds out against SIGINT
+import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
+ctypes.PyDLL(None).sleep(600)
+"""
+    result = pair.run(code)
+    assert "code 5" in result.reply["evalue"]
+    assert "still busy 5 s after its interrupt" in result.text
+
+
+def test_headless_error_stops_ranks_that_wait(pair: Kernel) -> None:
+    result = pair.run(f"import time\nif {RANK} == 0: raise LookupError('cause')\ntime.sleep(600)")
+    assert result.reply["ename"] == "LookupError" and result.reply["evalue"] == "cause"
+    assert "KeyboardInterrupt" in result.text
+
+
+@pytest.mark.parametrize("how", ["message", "signal"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; print('go', flush=True); time.sleep(600)",
+        "print('go', flush=True)\nwhile True: pass",
+        "import asyncio; print('go', flush=True); await asyncio.sleep(600)",
+    ],
+)
+def test_interrupt(pair: Kernel, how: str, code: str) -> None:
+    pair.ok("x = 41")
+    before = pids(pair)
+
+    def stop() -> None:
+        if how == "signal":
+            os.kill(pair.pid, signal.SIGINT)
+        else:
+            pair.manager.interrupt_kernel()
+
+    result = pair.collect(pair.send(code), once(stop, says("go")))
+    assert result.status == "error"
+    assert result.reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+    assert pair.ok("print(x + 1)").stdout == "42\n"
+    assert pids(pair) == before
+
+
+def test_interrupt_reaches_shell_commands(pair: Kernel) -> None:
+    children: set[int] = set()
+
+    def stop() -> None:
+        for pid in descendants(pair.pid):
+            with contextlib.suppress(OSError):
+                if b"98765" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    children.add(pid)
+        pair.manager.interrupt_kernel()
+
+    result = pair.collect(pair.send("!echo go; sleep 98765"), once(stop, says("go")))
+    assert result.reply
+    assert len(children) >= 2
+    wait_gone(children)
+    assert pair.ok("print('usable')").stdout == "usable\n"
+
+
+def test_control_answers_while_a_cell_runs(pair: Kernel) -> None:
+    msg_id = pair.send("answer = input()", allow_stdin=True)
+    pair.client.get_stdin_msg(timeout=60)
+    assert pair.request("kernel_info_request", {}, "control")["status"] == "ok"
+    assert pair.request("kernel_info_request", {})["status"] == "ok"
+    assert pair.request("comm_info_request", {})["status"] == "ok"
+    pair.client.input("go")
+    assert pair.collect(msg_id).status == "ok"
+
+
+def test_queued_cells_are_aborted(pair: Kernel) -> None:
+    first = pair.send("answer = input()\nraise ValueError(answer)", allow_stdin=True)
+    second, third = pair.send("print('never')"), pair.send("print('never')")
+    pair.client.get_stdin_msg(timeout=60)
+    pair.client.input("x")
+    assert pair.collect(first).status == "error"
+    for msg_id in (second, third):
+        result = pair.collect(msg_id)
+        assert result.status == "aborted" and "never" not in result.text
+
+
+def leftovers() -> set[Path]:
+    places = {Path(tempfile.gettempdir()), Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"))}
+    return {path for place in places for path in place.glob("spmd-*") if path.is_dir()}
+
+
+@pytest.mark.parametrize("how", ["shutdown", "SIGTERM", "SIGKILL"])
+def test_nothing_outlives_the_kernel(how: str) -> None:
+    before = leftovers()
+    kernel = Kernel()
+    try:
+        kernel.ok("%processes 2")
+        kernel.ok("import subprocess; p = subprocess.Popen(['sleep', '98765'])")
+        family = descendants(kernel.pid) | {kernel.pid}
+        assert len(family) >= 5
+        if how == "shutdown":
+            kernel.manager.shutdown_kernel(now=False)
+        else:
+            os.kill(kernel.pid, getattr(signal, how))
+        ranks = family if how != "SIGKILL" else {p for p in family if "sleep" not in command(p)}
+        wait_gone(ranks)
+        if how != "SIGKILL":
+            assert leftovers() <= before
+    finally:
+        kernel.close()
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                if "sleep" in command(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+    return ""
+
+
+def test_restart_leaves_exactly_one_group(pair: Kernel) -> None:
+    old = descendants(pair.pid) | {pair.pid}
+    for _ in range(2):
+        pair.manager.restart_kernel(now=False)
+        pair.client.wait_for_ready(timeout=60)
+        pair.ok("%processes 2")
+        wait_gone(old)
+        old = descendants(pair.pid) | {pair.pid}
+    assert len(old) == 3
+    assert len(pids(pair)) == 2
+
+
+def test_exit_ends_the_kernel(pair: Kernel) -> None:
+    family = descendants(pair.pid) | {pair.pid}
+    pair.run("exit()")
+    wait_gone(family)
+
+
+def test_a_kernel_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's interpreter fails: every cell says why, with its last words."""
+    for name, argv in {
+        "broken": [sys.executable, "-c", "raise SystemExit('no such wheel: boom')"],
+    }.items():
+        folder = tmp_path / "kernels" / name
+        folder.mkdir(parents=True)
+        spec = {"argv": [*argv, "{connection_file}"], "display_name": name, "language": "python"}
+        (folder / "kernel.json").write_text(__import__("json").dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    subprocess.run(
+        [sys.executable, "-m", "spmd_kernel.cli", "install", "--kernel", "broken", "--prefix", str(tmp_path)],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    monkeypatch.setenv("JUPYTER_PATH", f"{tmp_path}{os.pathsep}{tmp_path}/share/jupyter")
+    with Kernel("spmd-broken") as kernel:
+        result = kernel.run("1")
+        assert result.status == "error"
+        assert "rank 0 could not start" in result.text
+        assert "no such wheel: boom" in result.text and "hint:" in result.text
+
+
+def test_two_clients_at_once(pair: Kernel) -> None:
+    other = pair.manager.client()
+    other.session.session = "another"
+    other.start_channels()
+    try:
+        other.wait_for_ready(timeout=60)
+        msg_id = other.execute("print('from the other')", allow_stdin=False)
+        assert pair.ok("print('from the first')").stdout == "from the first\n"
+        reply = other.get_shell_msg(timeout=60)
+        assert reply["parent_header"]["msg_id"] == msg_id
+        assert reply["content"]["status"] == "ok"
+    finally:
+        other.stop_channels()
+
+
+def test_only_loopback_is_listened_on_and_files_are_private(pair: Kernel) -> None:
+    family = descendants(pair.pid) | {pair.pid}
+    inodes = set()
+    for pid in family:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found = re.fullmatch(r"socket:\[(\d+)\]", os.readlink(link))
+                inodes |= {found[1]} if found else set()
+    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    listening = [row.split() for row in rows if row.split()[3] == "0A"]
+    ours = [row[1] for row in listening if row[9] in inodes]
+    assert ours and all(address.startswith("0100007F:") for address in ours)
+    for folder in leftovers():
+        assert folder.stat().st_mode & 0o077 == 0

@@ -1,0 +1,292 @@
+"""Cells through the whole hub, step by step: what a client sees of what ranks do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spmd_kernel.core.model import Cause, Interrupt, Signalled, Stop, ToRank
+
+from ..world import World, start
+
+
+def sent_codes(world: World, rank: int) -> list[str]:
+    """The text of every cell that a rank was sent, our own silent set-up left out."""
+    requests = [
+        effect.message
+        for effect in world.effects
+        if isinstance(effect, ToRank) and rank in effect.ranks
+    ]
+    contents = [json.loads(m.content) for m in requests if m.msg_type == "execute_request"]
+    return [content["code"] for content in contents if not content["silent"]]
+
+
+def interrupted(world: World) -> list[tuple[int, ...]]:
+    return [effect.ranks for effect in world.effects if isinstance(effect, Interrupt)]
+
+
+def test_one_rank_is_transparent() -> None:
+    world = start()
+    cell = world.execute("print(1)")
+    rank = world.ranks[0]
+    world.say(rank, "iopub", "stream", {"name": "stdout", "text": "1\n"}, rank.inbox[0])
+    world.say(rank, "iopub", "display_data", b'{"data": {}, "odd": 1e999}', rank.inbox[0])
+    world.settle()
+    kinds = [effect.msg_type for effect in cell.effects]
+    assert kinds == ["status", "execute_input", "stream", "display_data", "execute_reply", "status"]
+    assert cell.of("stream")[0].content == b'{"name": "stdout", "text": "1\\n"}'
+    assert cell.of("display_data")[0].content == b'{"data": {}, "odd": 1e999}'
+    assert cell.of("display_data")[0].metadata == {}
+
+
+def test_equal_text_of_all_ranks_is_one_unmarked_line() -> None:
+    world = start(3)
+    cell = world.execute("print(1)")
+    for rank in world.ranks.values():
+        world.say(rank, "iopub", "stream", {"name": "stdout", "text": "1\n"}, rank.inbox[0])
+    world.settle()
+    assert cell.text == "1\n"
+    assert cell.reply["status"] == "ok"
+
+
+def test_text_of_one_rank_is_labelled() -> None:
+    world = start(2)
+    cell = world.execute("print(RANK)")
+    for rank in world.ranks.values():
+        text = {"name": "stdout", "text": f"rank {rank.rank}\n"}
+        world.say(rank, "iopub", "stream", text, rank.inbox[0])
+    world.settle()
+    assert cell.text == "0 │ rank 0\n1 │ rank 1\n"
+
+
+def test_count_rises_with_history_only() -> None:
+    world = start(2)
+    counts = [
+        world.run("pass").reply["execution_count"],
+        world.run("pass", silent=True, store_history=False).reply["execution_count"],
+        world.run("pass", store_history=False).reply["execution_count"],
+        world.run("%ranks").reply["execution_count"],
+        world.run("   ").reply["execution_count"],
+        world.run("pass").reply["execution_count"],
+    ]
+    assert counts == [1, 1, 1, 2, 2, 3]
+
+
+def test_ranks_that_do_not_run_a_cell_stay_aligned() -> None:
+    world = start(2)
+    world.run("a = 1")
+    world.run("%%rank 1\nb = 2")
+    world.run("%ranks")
+    world.run("c = 3")
+    assert sent_codes(world, 0) == ["a = 1", "# %%rank 1\n# b = 2", "# %ranks", "c = 3"]
+    assert [world.ranks[rank].count for rank in (0, 1)] == [4, 4]
+
+
+def test_a_cell_of_some_ranks() -> None:
+    world = start(4)
+    cell = world.run("%%rank 1,3\nprint(RANK)")
+    ran = [rank for rank in range(4) if any("\nprint(RANK)" in c for c in sent_codes(world, rank))]
+    assert ran == [1, 3]
+    assert cell.reply["status"] == "ok"
+
+
+def test_error_names_its_rank_and_the_first_one_is_the_cause() -> None:
+    world = start(3)
+    cell = world.execute("f()")
+    for number in (2, 0):
+        rank = world.ranks[number]
+        error = {"ename": "E", "evalue": f"of {number}", "traceback": [f"E: of {number}"]}
+        world.say(rank, "iopub", "error", error, rank.inbox[0])
+        world.tick(1)
+    for rank in list(world.ranks.values()):
+        world.answer_shell(rank, error=rank.rank != 1)
+    world.settle()
+    assert cell.reply["evalue"] == "of 2"
+    assert cell.reply["traceback"] == ["2 │ E: of 2"]
+    assert [error["evalue"] for error in cell.errors] == ["of 2", "of 0"]
+
+
+def test_queued_cells_are_aborted_in_order() -> None:
+    world = start(2)
+    first, second, third = (world.execute(code) for code in ("a", "b", "c"))
+    for rank in world.ranks.values():
+        world.answer_shell(rank, error=True)
+    world.settle()
+    assert first.reply["status"] == "error"
+    assert [cell.reply for cell in (second, third)] == [{"status": "aborted"}] * 2
+    assert sent_codes(world, 0) == ["a"]
+
+
+def test_queued_cells_go_on_when_errors_are_allowed() -> None:
+    world = start()
+    first, second = world.execute("a", stop_on_error=False), world.execute("b")
+    world.answer_shell(world.ranks[0], error=True)
+    world.settle()
+    assert (first.reply["status"], second.reply["status"]) == ("error", "ok")
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (Cause(signal=9), "killed by SIGKILL"),
+        (Cause(signal=11), "killed by SIGSEGV"),
+        (Cause(code=3), "exited with code 3"),
+        (Cause(signal=9, out_of_memory=True), "out of memory"),
+    ],
+)
+def test_death_is_told_at_once_and_survivors_are_interrupted(cause: Cause, words: str) -> None:
+    world = start(3)
+    cell = world.execute("work()")
+    world.say(
+        world.ranks[1], "iopub", "stream", {"name": "stdout", "text": "last\n"}, world.ranks[1].inbox[0]
+    )
+    world.die(world.ranks[1], cause, "Fatal: at the end\n")
+    world.pass_time_until(lambda: bool(cell.errors))
+    (error,) = cell.errors
+    trace = "\n".join(error["traceback"])
+    assert "rank 1" in error["evalue"] and words in error["evalue"]
+    assert "Fatal: at the end" in trace and "hint:" in trace
+    kinds = [effect.msg_type for effect in cell.effects]
+    assert kinds.index("stream") < kinds.index("error")
+    assert interrupted(world) == [(0, 2)]
+    assert not cell.replies
+    world.settle()
+    assert cell.reply["ename"] == "RankLost"
+    assert "1 │" in cell.reply["traceback"][0]
+
+
+def test_survivors_that_do_not_listen_are_killed_and_it_says_so() -> None:
+    world = start(2)
+    cell = world.execute("stuck()")
+    world.die(world.ranks[1])
+    stuck = world.ranks[0]
+    world.pass_time_until(lambda: stuck.stopping)  # it hears nothing: only time passes
+    assert world.effects[-1] == Stop((0,), now=True)
+    world.die(stuck, Cause(signal=9))
+    assert "still busy 5 s after its interrupt" in cell.errors[-1]["evalue"]
+    assert "rank 1 died" in cell.reply["evalue"]
+
+
+def test_next_cell_fails_naming_the_dead_rank_and_processes_recovers() -> None:
+    world = start(3)
+    world.die(world.ranks[1])
+    cell = world.run("pass")
+    assert "rank 1 died" in cell.reply["evalue"]
+    assert "hint: `%processes 3`" in cell.errors[0]["traceback"][-1]
+    kept = world.ranks[0], world.ranks[2]
+    assert world.run("%processes 3").reply["status"] == "ok"
+    assert (world.ranks[0], world.ranks[2]) == kept
+    assert world.run("pass").reply["status"] == "ok"
+
+
+def test_headless_cells_stop_the_others_after_an_error() -> None:
+    world = start(2)
+    cell = world.execute("f()", allow_stdin=False)
+    world.answer_shell(world.ranks[0], error=True)
+    stuck = world.ranks[1]
+    world.pass_time_until(lambda: stuck.interrupted)
+    world.pass_time_until(lambda: stuck.stopping)
+    world.die(stuck)
+    assert cell.reply["evalue"] == "why"
+
+
+def test_interactive_cells_let_the_others_go_on() -> None:
+    world = start(2)
+    cell = world.execute("f()", allow_stdin=True)
+    world.answer_shell(world.ranks[0], error=True)
+    while world.timers:
+        key = min(world.timers, key=lambda key: world.timers[key])
+        if key[0] == "fence":
+            break
+        world.fire(key)
+    assert not interrupted(world)
+    world.settle()
+    assert cell.reply["status"] == "error"
+
+
+def test_a_lost_idle_does_not_hang_the_cell() -> None:
+    world = start(2)
+    cell = world.execute("flood()")
+    world.answer_shell(world.ranks[0])
+    rank = world.ranks[1]
+    request = rank.inbox.popleft()
+    world.say(rank, "shell", "execute_reply", {"status": "ok"}, request)
+    world.settle()
+    assert cell.reply["status"] == "ok"
+    assert "rank 1" in cell.text and "may be missing" in cell.text
+
+
+def test_interrupt_reaches_the_ranks_that_still_run() -> None:
+    world = start(3)
+    cell = world.execute("loop()")
+    world.answer_shell(world.ranks[1])
+    world.feed(Signalled(world.tick(), 2))
+    assert interrupted(world) == [(0, 2)]
+    world.settle()
+    assert cell.reply["status"] == "ok"
+
+
+def test_user_expressions_and_payload_are_merged() -> None:
+    world = start(2)
+    cell = world.execute("x", user_expressions={"v": "x"})
+    for rank, value in zip(list(world.ranks.values()), ("1", "2"), strict=True):
+        request = rank.inbox.popleft()
+        page = {"source": "page", "data": {"text/plain": "help"}, "start": 0}
+        reply = {
+            "status": "ok",
+            "payload": [page],
+            "user_expressions": {"v": {"status": "ok", "data": {"text/plain": value}}},
+        }
+        world.say(rank, "shell", "execute_reply", reply, request)
+        world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    assert cell.reply["payload"] == [
+        {"source": "page", "data": {"text/plain": "help"}, "start": 0}
+    ]
+    value = cell.reply["user_expressions"]["v"]
+    assert value["data"]["text/plain"] == "0 │ 1\n1 │ 2"
+
+
+def test_late_output_reaches_its_own_cell() -> None:
+    world = start(2)
+    first = world.run("thread()")
+    request = first.message
+    world.execute("other()")
+    world.say(world.ranks[1], "iopub", "stream", {"name": "stdout", "text": "late\n"}, request)
+    world.settle()
+    assert first.text == "1 │ late\n"
+
+
+def test_output_of_a_query_belongs_to_the_running_cell() -> None:
+    world = start(2)
+    cell = world.execute("work()")
+    query = world.ask("complete_request", {"code": "a", "cursor_pos": 1})
+    request = [m for m in world.ranks[0].inbox if m.msg_type == "complete_request"][0]
+    world.say(world.ranks[0], "iopub", "stream", {"name": "stdout", "text": "t\n"}, request)
+    world.settle()
+    assert cell.text == "0 │ t\n" and not query.text
+
+
+def test_bad_requests_are_answered() -> None:
+    world = start()
+    for raw in (b"[]", b"{}", b'{"code": 5}', b"{"):
+        cell = world.ask("execute_request", None, raw=raw)
+        assert cell.reply["status"] == "error"
+        assert cell.states == ["busy", "idle"]
+
+
+def test_magic_errors_leave_the_state_alone() -> None:
+    world = start(2)
+    before = dict(world.ranks)
+    for code in ("%processes 0", "%processes 4 --frsh", "%%rank 9\nx", "x = 1\n%processes 4"):
+        cell = world.run(code)
+        assert cell.reply["status"] == "error"
+        assert "hint:" in cell.errors[0]["traceback"][-1]
+    assert world.ranks == before
+
+
+def test_help_pages_once() -> None:
+    world = start(2)
+    cell = world.run("%processes?")
+    (page,) = cell.reply["payload"]
+    assert page["source"] == "page" and "%processes N" in page["data"]["text/plain"]
