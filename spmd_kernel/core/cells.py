@@ -116,6 +116,9 @@ class Cells:
         self._queue.append(parse(event))
         self.next()
 
+    def is_queued(self, msg_id: str) -> bool:
+        return any(cell.msg_id == msg_id for cell in self._queue)
+
     def next(self) -> None:
         # A loop, not recursion: a queue of cells that fail at once may be long.
         while self.running is None and self._queue:
@@ -220,36 +223,49 @@ class Cells:
         return fanout if fanout is not None and fanout.msg_id == msg_id else None
 
     def replied(self, rank: Rank, message: Message) -> bool:
-        """A rank's execute_reply; its first one counts."""
-        fanout = self.fanout_of(message.parent_id)
-        if fanout is None or message.msg_type != "execute_reply" or rank not in fanout.ranks:
+        """A rank's execute_reply, of which the first one counts, or its answer to a fence."""
+        fanout = self.running.fanout if self.running else None
+        if fanout is None or rank not in fanout.ranks:
             return False
-        if rank in fanout.replies or rank in fanout.lost:
+        if rank in fanout.fences.get(message.parent_id, ()):
+            self._reply_was_lost(fanout, rank)
             return True
+        if fanout.msg_id != message.parent_id or message.msg_type != "execute_reply":
+            return False
         try:
             reply = read(message.content)
         except BadMessage as error:
             reply = Content(status="error", ename="BadMessage", evalue=str(error), traceback=[])
-        if not fanout.replies:
-            self._stage.timer(("fence", fanout.msg_id), FENCE_SECONDS)
+        self._accept(fanout, rank, reply, message)
+        return True
+
+    def _accept(self, fanout: Fanout, rank: Rank, reply: Content, message: Message | None) -> None:
+        if rank in fanout.replies or rank in fanout.lost:
+            return
         fanout.replies[rank], fanout.reply = reply, message
         if reply.get("status") != "ok":
             self._part_failed(fanout, rank, dict(reply))
-        self._settle(fanout, rank)
-        return True
+        self._heard(fanout, rank)
 
     def idle(self, rank: Rank, msg_id: str) -> bool:
         fanout = self.running.fanout if self.running else None
-        if fanout is None:
+        if fanout is None or rank not in fanout.ranks:
             return False
-        if fanout.fences.get(msg_id) == rank:
+        if rank in fanout.fences.get(msg_id, ()):
             self._idle_was_lost(fanout, rank)
             return True
-        if fanout.msg_id != msg_id or rank not in fanout.ranks:
+        if fanout.msg_id != msg_id:
             return False
         fanout.idle.add(rank)
-        self._settle(fanout, rank)
+        self._heard(fanout, rank)
         return True
+
+    def _heard(self, fanout: Fanout, rank: Rank) -> None:
+        """A reply or an idle came; the other one is usually close behind."""
+        if not fanout.fence_set and rank in fanout.half_done:
+            fanout.fence_set = True
+            self._stage.timer(("fence", fanout.msg_id), FENCE_SECONDS)
+        self._settle(fanout, rank)
 
     def output(self, fanout: Fanout, rank: Rank, message: Message) -> None:
         cell = self.running
@@ -348,28 +364,47 @@ class Cells:
             return
         fanout.interrupted = True
         self._stage.emit(Interrupt(ranks))
-        # ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
-        self._stage.emit(ToRank(ranks, "shell", self._stage.own_request("kernel_info_request", {})))
+        # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
+        self._fence(fanout, ranks)
 
-    # ---------------------------------------------------------------- lost idles
+    # ---------------------------------------------------------------- lost messages
+
+    def _fence(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+        """Ask what a rank answers only after the cell: then what has not come will not come.
+
+        ZeroMQ drops an idle under load, and a SIGINT that hits ipykernel between the end of a cell
+        and its reply costs the reply.
+        """
+        request = self._stage.own_request("kernel_info_request", {})
+        fanout.fences[request.msg_id] = set(ranks)
+        self._stage.emit(ToRank(ranks, "shell", request))
 
     def fence_due(self, msg_id: str) -> None:
-        """Some ranks replied and their idle has not come: send what must be answered after it."""
         fanout = self.fanout_of(msg_id)
         if fanout is None:
             return
-        for rank in fanout.silent_idlers:
-            request = self._stage.own_request("kernel_info_request", {})
-            fanout.fences[request.msg_id] = rank
-            self._stage.emit(ToRank((rank,), "shell", request))
-        self._stage.timer(("fence", msg_id), FENCE_SECONDS)
+        fanout.fence_set = False
+        if ranks := fanout.half_done:
+            self._fence(fanout, ranks)
+            fanout.fence_set = True
+            self._stage.timer(("fence", msg_id), FENCE_SECONDS)
+
+    def _reply_was_lost(self, fanout: Fanout, rank: Rank) -> None:
+        if rank in fanout.replies or rank in fanout.lost:
+            return
+        name = "KeyboardInterrupt" if fanout.interrupted else "ReplyLost"
+        text = f"rank {rank} ended its part of the cell without a reply"
+        error = {"ename": name, "evalue": text, "traceback": [f"{name}: {text}"]}
+        self.output(fanout, rank, error_message(error))
+        self._accept(fanout, rank, Content(status="error", **error), None)
 
     def _idle_was_lost(self, fanout: Fanout, rank: Rank) -> None:
-        if self.running is None or fanout.is_done(rank):
+        if self.running is None or rank in fanout.idle or rank in fanout.lost:
             return
-        text = f"rank {rank}: messages were lost under load; some of its output may be missing\n"
-        self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
-        self._publish(Publish("stream", dumps({"name": "stderr", "text": text})), self.running)
+        if not fanout.interrupted:
+            text = f"rank {rank}: messages were lost under load; some of its output may be missing\n"
+            self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
+            self._publish(Publish("stream", dumps({"name": "stderr", "text": text})), self.running)
         fanout.idle.add(rank)
         self._settle(fanout, rank)
 

@@ -61,8 +61,9 @@ class Fanout:
     idle: set[Rank] = field(default_factory=set)
     lost: dict[Rank, dict[str, Any]] = field(default_factory=dict)  # error content per dead rank
     first_failure: tuple[Rank, dict[str, Any]] | None = None
-    fences: dict[str, Rank] = field(default_factory=dict)
+    fences: dict[str, set[Rank]] = field(default_factory=dict)  # see `Cells._fence`
     armed: float | None = None  # deadline of `outputs` that a timer is set for
+    fence_set: bool = False
     interrupted: bool = False
     settled: set[Rank] = field(default_factory=set)  # done, and the outputs know it
 
@@ -74,12 +75,12 @@ class Fanout:
         return tuple(rank for rank in self.ranks if not self.is_done(rank))
 
     @property
-    def silent_idlers(self) -> tuple[Rank, ...]:
-        """Ranks that replied but never said that they are idle: ZeroMQ drops under load."""
+    def half_done(self) -> tuple[Rank, ...]:
+        """Ranks that replied without idle or the other way round: messages get lost."""
         return tuple(
             rank
             for rank in self.ranks
-            if rank in self.replies and rank not in self.idle and rank not in self.lost
+            if rank not in self.lost and (rank in self.replies) != (rank in self.idle)
         )
 
     @property

@@ -452,10 +452,16 @@ class Hub:
                 msg_id = message.parent_id.partition(ROUND)[0]
                 if running is not None and running.msg_id == msg_id:
                     return running.message.header
-                return {**parent, "msg_id": msg_id}
+                if not self._is_waiting(msg_id):
+                    return {**parent, "msg_id": msg_id}
             if kind.startswith("comm_"):
                 return parent
         return running.message.header if running else self.cells.last_header or {}
+
+    def _is_waiting(self, msg_id: str) -> bool:
+        """A cell that has not begun: no honest rank can speak of it."""
+        held = (event.message.msg_id for event in self._held or ())
+        return self.cells.is_queued(msg_id) or msg_id in held
 
     def _rank_exited(self, event: RankExited) -> None:
         rank = event.rank

@@ -105,6 +105,7 @@ class Driver:
         for signum in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(signum, self._signalled, signum)
         self._front.start(self._loop)
+        await asyncio.sleep(0)  # who has subscribed already is welcomed before anything else is said
         self._feed(Began(self._loop.time()))
         try:
             return await self._leaving

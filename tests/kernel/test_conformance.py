@@ -41,7 +41,8 @@ class Samples:
         {"code": "from IPython.display import HTML, display; display(HTML('<b>x</b>'))", "mime": "text/html"},
         {"code": "from IPython.display import Math, display; display(Math('x'))", "mime": "text/latex"},
     )  # fmt: skip
-    supported_history_operations = ("tail", "range", "search")
+    # "range" is not ipykernel's: IPython numbers the present session 0 there, not as in "tail".
+    supported_history_operations = ("tail", "search")
     code_history_pattern = "1?2*"
     code_inspect_sample = "zip"
     code_clear_output = "from IPython.display import clear_output; clear_output()"

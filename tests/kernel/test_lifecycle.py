@@ -43,17 +43,20 @@ def says(text: str, times: int = 1) -> Callable[[Result], bool]:
         ("os._exit(3)", "code 3"),
     ],
 )
-def test_a_rank_dies(pair: Kernel, end: str, words: str) -> None:
+def test_a_rank_dies(pair: Kernel, tmp_path: Path, end: str, words: str) -> None:
+    """It dies once we have read its words: what a process has not sent yet dies with it."""
     pair.ok("import os, time; x = 41")
+    read = tmp_path / "read"
     before = pids(pair)
     code = f"""
 print('last words of', {RANK})
 if {RANK} == 1:
-    sys_stdout = __import__('sys').stdout; sys_stdout.flush()
+    while not os.path.exists({str(read)!r}):
+        time.sleep(0.01)
     {end}
 time.sleep(600)
 """
-    result = pair.run(code)
+    result = pair.collect(pair.send(code), once(read.touch, says("last words of 1")))
     assert result.status == "error"
     assert result.reply["ename"] == "RankLost"
     assert "rank 1" in result.reply["evalue"] and words in result.reply["evalue"]
@@ -179,7 +182,7 @@ def test_nothing_outlives_the_kernel(how: str) -> None:
         family = descendants(kernel.pid) | {kernel.pid}
         assert len(family) >= 5
         if how == "shutdown":
-            kernel.manager.shutdown_kernel(now=False)
+            kernel.close()
         else:
             os.kill(kernel.pid, getattr(signal, how))
         ranks = family if how != "SIGKILL" else {p for p in family if "sleep" not in command(p)}
@@ -187,7 +190,8 @@ def test_nothing_outlives_the_kernel(how: str) -> None:
         if how != "SIGKILL":
             assert leftovers() <= before
     finally:
-        kernel.close()
+        if how != "shutdown":
+            kernel.close()
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 if "sleep" in command(pid):

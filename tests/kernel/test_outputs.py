@@ -100,23 +100,37 @@ cm.on_msg(lambda msg: got.append(msg['content']['data']['v']))
 
 
 def test_thread_output_after_the_cell_is_not_lost(pair: Kernel) -> None:
+    """A plain thread's words follow the rank's last request; they must only not get lost."""
     code = """
 import threading
-done = threading.Event()
+go = threading.Event()
 def late():
-    done.wait()
+    go.wait()
     print('late words', flush=True)
 thread = threading.Thread(target=late); thread.start()
 """
-    msg_id = pair.send(code)
-    pair.collect(msg_id)
-    pair.ok("done.set(); thread.join()")
+    pair.ok(code)
+    pair.stray.extend(pair.ok("go.set(); thread.join()").messages)
+    pair.wait_iopub(lambda m: "late words" in str(m["content"].get("text", "")))
 
-    def is_late(message: dict) -> bool:
-        return "late words" in str(message["content"].get("text", ""))
 
-    pair.stray.extend(pair.ok("pass").messages)
-    assert pair.wait_iopub(is_late)
+def test_a_thread_that_names_its_cell_prints_there(pair: Kernel) -> None:
+    code = """
+import threading
+ip, go = get_ipython(), threading.Event()
+parent = ip.get_parent()
+def late():
+    ip.set_parent(parent)
+    go.wait()
+    print('to the first cell', flush=True)
+thread = threading.Thread(target=late); thread.start()
+"""
+    first = pair.send(code)
+    pair.collect(first)
+    second = pair.ok("go.set(); thread.join()")
+    assert "to the first cell" not in second.text
+    late = pair.wait_iopub(lambda m: "to the first cell" in str(m["content"].get("text", "")))
+    assert late["parent_header"]["msg_id"] == first
 
 
 def test_shell_escapes_and_magics_run_on_every_rank(pair: Kernel) -> None:

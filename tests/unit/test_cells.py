@@ -217,6 +217,20 @@ def test_a_lost_idle_does_not_hang_the_cell() -> None:
     assert "rank 1" in cell.text and "may be missing" in cell.text
 
 
+def test_a_lost_reply_does_not_hang_the_cell() -> None:
+    """SIGINT between the end of a cell and its reply: ipykernel swallows both."""
+    world = start(2)
+    cell = world.execute("work()")
+    world.answer_shell(world.ranks[0])
+    world.feed(Signalled(world.tick(), 2))
+    rank = world.ranks[1]
+    rank.inbox.popleft()
+    world.settle()
+    assert cell.reply["ename"] == "KeyboardInterrupt"
+    assert "rank 1 ended its part" in cell.reply["evalue"]
+    assert len(cell.errors) == 1
+
+
 def test_interrupt_reaches_the_ranks_that_still_run() -> None:
     world = start(3)
     cell = world.execute("loop()")
