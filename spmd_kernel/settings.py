@@ -19,6 +19,7 @@ from .kernelspecs import Kernelspec
 
 SETUP = Path(__file__).parent / "rank" / "setup.py"
 OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
+WITHOUT_GPU = 2  # processes of `auto`; the same as in `%processes auto`
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
 
@@ -37,7 +38,7 @@ def from_environment(
 ) -> Start:
     """Read our start; ``argv`` without the program's name. Raises `UsageError`.
 
-    ``SPMD_PROCESSES`` (a number, or ``auto``: one per GPU, or else per CPU) wins over the
+    ``SPMD_PROCESSES`` (a number, or ``auto``: one per visible GPU, or else 2) wins over the
     ``metadata.spmd.processes`` of our kernelspec; ``SPMD_MAX_PROCESSES`` limits both.
     """
     if platform in ("win32", "cygwin"):
@@ -138,19 +139,13 @@ def _variable(environ: Mapping[str, str], name: str) -> int | None:
 
 def _count(value: Any, where: str, environ: Mapping[str, str]) -> int:
     if value == "auto":
-        return len(visible_gpus(environ)) or _usable_cpus()
+        return len(visible_gpus(environ)) or WITHOUT_GPU
     text = str(value)
     if isinstance(value, (str, int)) and text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     raise UsageError(
         f"{where} is {value!r}: not a number of processes", f"{where} is 1, 2, … or auto"
     )
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _limited(count: int, limit: int | None) -> int:

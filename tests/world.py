@@ -134,9 +134,7 @@ class World:
                 self.launches.append(effect)
                 for spec in effect.request.ranks:
                     assert spec.rank not in self.ranks, "double launch"
-                    self.ranks[spec.rank] = FakeRank(
-                        spec.rank, effect.request.generation, spec.env
-                    )
+                    self.ranks[spec.rank] = FakeRank(spec.rank, effect.request.generation, spec.env)
             case Interrupt():
                 for rank in effect.ranks:
                     if rank in self.ranks:
@@ -257,7 +255,9 @@ class World:
                 self.become_ready(fake)
             elif fake.control:
                 request = fake.control.popleft()
-                self.say(fake, "control", request.msg_type.replace("_request", "_reply"), {}, request)
+                self.say(
+                    fake, "control", request.msg_type.replace("_request", "_reply"), {}, request
+                )
             elif fake.inbox:
                 self.answer_shell(fake)
             else:

@@ -183,13 +183,9 @@ class Cells:
             hint += f"; the others keep their variables, and `%%rank {alive}` runs a cell on them"
         return RankLost(self._ranks.obituaries(), hint)
 
-    def _fanout(
-        self, cell: Cell, want: Run, stores: bool, resume: Callable[[], None]
-    ) -> Fanout:
+    def _fanout(self, cell: Cell, want: Run, stores: bool, resume: Callable[[], None]) -> Fanout:
         size = self._ranks.size
-        outputs: Outputs = (
-            Bare() if size == 1 else CellOutputs(want.ranks, size, self._display_ids)
-        )
+        outputs: Outputs = Bare() if size == 1 else CellOutputs(want.ranks, size, self._display_ids)
         msg_id = cell.msg_id if stores else f"{cell.msg_id}{ROUND}{cell.rounds}"
         return Fanout(msg_id, want.ranks, size, outputs, self._stage.at, resume, stores)
 
@@ -214,7 +210,9 @@ class Cells:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        self._stage.emit(ToRank(ranks, "shell", self._stage.own_request("execute_request", content)))
+        self._stage.emit(
+            ToRank(ranks, "shell", self._stage.own_request("execute_request", content))
+        )
 
     # ---------------------------------------------------------------- what ranks say
 
@@ -402,7 +400,9 @@ class Cells:
         if self.running is None or rank in fanout.idle or rank in fanout.lost:
             return
         if not fanout.interrupted:
-            text = f"rank {rank}: messages were lost under load; some of its output may be missing\n"
+            text = (
+                f"rank {rank}: messages were lost under load; some of its output may be missing\n"
+            )
             self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
             self._publish(Publish("stream", dumps({"name": "stderr", "text": text})), self.running)
         fanout.idle.add(rank)

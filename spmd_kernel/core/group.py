@@ -212,9 +212,7 @@ class Group:
 
     def _stop(self, ranks: tuple[Rank, ...], *, now: bool) -> None:
         moved = tuple(rank for rank in ranks if self.slots[rank].move("stop"))
-        again = tuple(
-            rank for rank in ranks if now and self.slots[rank].state is State.STOPPING
-        )
+        again = tuple(rank for rank in ranks if now and self.slots[rank].state is State.STOPPING)
         if targets := tuple(dict.fromkeys(moved + again)):
             self._stage.emit(Stop(targets, now=now))
 
@@ -282,7 +280,9 @@ class Group:
         """
         began = self._stage.at
         old = self.alive if not keep else ()
-        busy = tuple(r for r in self.slots if self.slots[r].state in (State.STARTING, State.STOPPING))
+        busy = tuple(
+            r for r in self.slots if self.slots[r].state in (State.STARTING, State.STOPPING)
+        )
         if old or busy:
             yield StopRanks(tuple(sorted(old + busy)))
         had = bool(old)
@@ -371,7 +371,9 @@ class Group:
         if settings.language == "python":
             yield _silent(new, f"{settings.setup}\n{padding_code((), count + 1)}")
             for rank in survivors:
-                yield _silent((rank,), f"__import__('os').environ.update({environments[rank][0]!r})")
+                yield _silent(
+                    (rank,), f"__import__('os').environ.update({environments[rank][0]!r})"
+                )
         for item in replay:
             yield _silent(new, item.code)
 
@@ -401,5 +403,3 @@ def _start_fault(cause: Cause | None) -> str:
 
 def _was(cause: Cause) -> str:
     return f"was {cause}" if cause.signal is not None else str(cause)
-
-

@@ -6,7 +6,7 @@ it serves a request becomes that request's one error reply, its idle, and one lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .cells import ROUND, Cell, Cells
@@ -177,7 +177,7 @@ class Hub:
 
         Talk(self._stop_everybody(), self._perform, gone).step()
 
-    def _stop_everybody(self) -> Iterator[Any]:
+    def _stop_everybody(self) -> Script:
         yield StopRanks(tuple(self.group.slots))
 
     # ---------------------------------------------------------------- scripts and their wants
@@ -223,7 +223,9 @@ class Hub:
     def _say(self, text: str) -> None:
         cell = self.cells.running
         if cell is not None and text:
-            content = dumps({"name": "stdout", "text": text if text.endswith("\n") else text + "\n"})
+            content = dumps(
+                {"name": "stdout", "text": text if text.endswith("\n") else text + "\n"}
+            )
             self.stage.publish("stream", content, cell.message.header)
 
     # ---------------------------------------------------------------- a cell
@@ -388,16 +390,21 @@ class Hub:
             self.stage.status("idle", message.header)
 
     def _comm_served(self, msg_id: str, rank: Rank) -> None:
-        header, owners = self._comm_waits.get(msg_id, ({}, set()))
+        if msg_id not in self._comm_waits:
+            return
+        header, owners = self._comm_waits[msg_id]
         owners.discard(rank)
-        if not owners and self._comm_waits.pop(msg_id, None):
+        if not owners:
+            del self._comm_waits[msg_id]
             self.stage.status("idle", header)
 
     # ---------------------------------------------------------------- what ranks send
 
     def _from_rank(self, event: FromRank) -> None:
         if self.group.current(event.rank, event.generation) is None:
-            self.stage.log("debug", f"late {event.message.msg_type} of a replaced rank {event.rank}")
+            self.stage.log(
+                "debug", f"late {event.message.msg_type} of a replaced rank {event.rank}"
+            )
         elif event.channel == "iopub":
             self._iopub(event.rank, event.message)
         elif event.channel == "stdin":
@@ -541,7 +548,9 @@ class _MagicView:
 
 def _ends(item: Any) -> bool:
     """The payload of ``exit()``."""
-    return isinstance(item, dict) and item.get("source") == "ask_exit" and not item.get("keepkernel")
+    return (
+        isinstance(item, dict) and item.get("source") == "ask_exit" and not item.get("keepkernel")
+    )
 
 
 def _flag(message: Message, name: str) -> bool:

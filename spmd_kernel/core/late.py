@@ -68,5 +68,3 @@ class Late:
             self._stage.publish(
                 item.msg_type, item.content, entry.parent, item.metadata, item.buffers
             )
-
-

@@ -277,9 +277,7 @@ class Exit:
     code: int
 
 
-Effect = (
-    ToFront | ToRank | Launch | Interrupt | Stop | SetTimer | CancelTimer | Survey | Log | Exit
-)
+Effect = ToFront | ToRank | Launch | Interrupt | Stop | SetTimer | CancelTimer | Survey | Log | Exit
 
 # ---------------------------------------------------------------- settings: what never changes
 

@@ -75,7 +75,9 @@ def complete(message: Message, context: QueryContext) -> Script:
     ours = completions(line)
     if not ours:
         return reply
-    word = len(line) - len(line.split()[-1]) if line.strip() and not line[-1].isspace() else len(line)
+    word = (
+        len(line) - len(line.split()[-1]) if line.strip() and not line[-1].isspace() else len(line)
+    )
     start = cursor - (len(line) - word)
     theirs = reply.get("matches") if reply.get("cursor_start") == start else []
     others = [m for m in theirs or [] if isinstance(m, str) and m not in ours]

@@ -80,6 +80,4 @@ class Stage:
         self.publish("status", _STATUS[state], parent)
 
 
-_STATUS = {
-    state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")
-}
+_STATUS = {state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")}

@@ -89,9 +89,7 @@ class Driver:
         self._ports = HeldPorts(PORTS)
         rank_key = secrets.token_hex(32).encode()
         self._rank_wire = Wire(rank_key, session=settings.session, remember=0)
-        self._engine = load_engine("local")(
-            EngineContext(loop, self, rank_key, settings.environ)
-        )
+        self._engine = load_engine("local")(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
@@ -105,7 +103,9 @@ class Driver:
         for signum in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(signum, self._signalled, signum)
         self._front.start(self._loop)
-        await asyncio.sleep(0)  # who has subscribed already is welcomed before anything else is said
+        await asyncio.sleep(
+            0
+        )  # who has subscribed already is welcomed before anything else is said
         self._feed(Began(self._loop.time()))
         try:
             return await self._leaving
@@ -241,9 +241,7 @@ class Driver:
             return
         self._request(ranks, "shutdown_request", {"restart": False})
         for rank in ranks:
-            self._polite[rank] = self._loop.call_later(
-                POLITE_SECONDS, partial(self._insist, rank)
-            )
+            self._polite[rank] = self._loop.call_later(POLITE_SECONDS, partial(self._insist, rank))
 
     def _insist(self, rank: Rank) -> None:
         self._polite.pop(rank, None)

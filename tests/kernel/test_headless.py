@@ -49,7 +49,11 @@ def test_examples(name: str) -> None:
 def test_papermill_with_parameters(tmp_path: Path) -> None:
     source, target = EXAMPLES / "torch_ddp.ipynb", tmp_path / "out.ipynb"
     nb = papermill.execute_notebook(
-        source, target, parameters={"epochs": 4, "processes": 2}, progress_bar=False, log_output=True
+        source,
+        target,
+        parameters={"epochs": 4, "processes": 2},
+        progress_bar=False,
+        log_output=True,
     )
     text = "\n".join(text_of(cell) for cell in nb.cells if cell.cell_type == "code")
     assert "2 ranks ready" in text
@@ -66,7 +70,9 @@ def test_nbconvert_shows_the_figure_of_every_rank(tmp_path: Path) -> None:
 
 
 def test_a_failed_cell_is_seen_by_tools() -> None:
-    code = "r = int(__import__('os').environ['RANK'])\nprint('pre', r)\nraise LookupError(f'of {r}')"
+    code = (
+        "r = int(__import__('os').environ['RANK'])\nprint('pre', r)\nraise LookupError(f'of {r}')"
+    )
     nb = execute(notebook("%processes 2", code), allow_errors=True)
     errors = [o for o in nb.cells[1].outputs if o.output_type == "error"]
     assert [e.ename for e in errors] == ["LookupError", "LookupError"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .client import Kernel, Result, alive, descendants, wait_gone
+from .client import Kernel, Result, descendants, wait_gone
 from .test_ranks import pids
 
 RANK = "int(__import__('os').environ['RANK'])"

@@ -136,7 +136,9 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), code=st.sampled_from([None, 0, 3]))
     def die(self, data: st.DataObject, code: int | None) -> None:
         if self.world.ranks:
-            fake = data.draw(st.sampled_from(sorted(self.world.ranks.values(), key=id)))
+            fake = data.draw(
+                st.sampled_from(sorted(self.world.ranks.values(), key=lambda fake: fake.rank))
+            )
             cause = Cause(signal=9) if code is None else Cause(code=code)
             self.world.die(fake, cause, "last words")
 
@@ -207,9 +209,9 @@ class Machine(RuleBasedStateMachine):
                 if found:
                     label = line[: -len("line-" + rest)]
                     rank = int(rest.rpartition("-")[2])
-                    assert not label.strip() or label.strip(" │").split(",")[0].split("-")[0] == str(
-                        rank
-                    ), f"mis-tagged: {line!r}"
+                    assert not label.strip() or label.strip(" │").split(",")[0].split("-")[
+                        0
+                    ] == str(rank), f"mis-tagged: {line!r}"
                     shown.setdefault((msg_id, rank), []).append("line-" + rest)
         wanted: dict[tuple[str, int], list[str]] = {}
         for msg_id, rank, line in self.printed:

@@ -139,7 +139,11 @@ def test_death_is_told_at_once_and_survivors_are_interrupted(cause: Cause, words
     world = start(3)
     cell = world.execute("work()")
     world.say(
-        world.ranks[1], "iopub", "stream", {"name": "stdout", "text": "last\n"}, world.ranks[1].inbox[0]
+        world.ranks[1],
+        "iopub",
+        "stream",
+        {"name": "stdout", "text": "last\n"},
+        world.ranks[1].inbox[0],
     )
     world.die(world.ranks[1], cause, "Fatal: at the end\n")
     world.pass_time_until(lambda: bool(cell.errors))
@@ -254,9 +258,7 @@ def test_user_expressions_and_payload_are_merged() -> None:
         }
         world.say(rank, "shell", "execute_reply", reply, request)
         world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
-    assert cell.reply["payload"] == [
-        {"source": "page", "data": {"text/plain": "help"}, "start": 0}
-    ]
+    assert cell.reply["payload"] == [{"source": "page", "data": {"text/plain": "help"}, "start": 0}]
     value = cell.reply["user_expressions"]["v"]
     assert value["data"]["text/plain"] == "0 │ 1\n1 │ 2"
 
@@ -275,7 +277,7 @@ def test_output_of_a_query_belongs_to_the_running_cell() -> None:
     world = start(2)
     cell = world.execute("work()")
     query = world.ask("complete_request", {"code": "a", "cursor_pos": 1})
-    request = [m for m in world.ranks[0].inbox if m.msg_type == "complete_request"][0]
+    request = next(m for m in world.ranks[0].inbox if m.msg_type == "complete_request")
     world.say(world.ranks[0], "iopub", "stream", {"name": "stdout", "text": "t\n"}, request)
     world.settle()
     assert cell.text == "0 │ t\n" and not query.text

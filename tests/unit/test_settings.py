@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from spmd_kernel.core.errors import UsageError
-from spmd_kernel.settings import Start, from_environment, setup_code
+from spmd_kernel.settings import WITHOUT_GPU, Start, from_environment, setup_code
 
 Begin = Callable[..., Start]
 
@@ -70,9 +69,10 @@ def test_the_environment_wins_and_the_limit_holds(begin: Begin) -> None:
 
 
 def test_auto_is_one_per_device(begin: Begin) -> None:
-    expected = len(os.sched_getaffinity(0))  # CUDA sees nothing: as many as CPUs
     environ = {"SPMD_PROCESSES": "auto", "CUDA_VISIBLE_DEVICES": ""}
-    assert begin(None, environ).settings.processes == expected
+    assert begin(None, environ).settings.processes == WITHOUT_GPU
+    environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
+    assert begin(None, environ).settings.processes == 3
     assert begin({"processes": "auto"}, {"CUDA_VISIBLE_DEVICES": ""}).settings.pinned is None
 
 
