@@ -120,6 +120,7 @@ class Group:
         self._incarnation = 0
         self._waiter: _Waiter | None = None
         self.slots: dict[Rank, Slot] = {}
+        self.kernel = stage.settings.kernel
         self.extra_env: Mapping[str, str] = {}
         self._start_failure = ""  # why the last start failed, until one succeeds
         self.info: Mapping[str, Any] = {}  # kernel_info of the first rank that ever got ready
@@ -269,6 +270,7 @@ class Group:
         *,
         env: Mapping[str, str],
         keep: bool,
+        kernel: str | None,
         count: int,
         replay: tuple[Replay, ...],
         facts: Facts,
@@ -290,6 +292,7 @@ class Group:
         self.extra_env = {**self.extra_env, **env} if keep else dict(env)
         if not keep:
             self.slots.clear()
+            self.kernel = kernel or self.kernel
         missing = tuple(rank for rank in range(size) if rank not in survivors)
         world = self._next_world(size)
         environments = {
@@ -332,7 +335,7 @@ class Group:
         self._generation += 1
         specs = tuple(RankSpec(rank, *environments[rank]) for rank in ranks)
         settings = self._stage.settings
-        request = LaunchRequest(settings.kernel, self._generation, specs, settings.argv)
+        request = LaunchRequest(self.kernel, self._generation, specs, settings.argv)
         try:
             yield LaunchRanks(request)
         except Interrupted:
@@ -352,10 +355,9 @@ class Group:
             what += "\nits last words:\n" + slot.stderr.rstrip()
         if len(ranks) > 1:
             what += "\nthe other ranks that were starting were stopped"
-        kernel = self._stage.settings.kernel
         return RankLost(
             what,
-            f"see that `jupyter console --kernel {kernel}` works; `spmd-kernel doctor` checks more",
+            f"see that `jupyter console --kernel {self.kernel}` works; `spmd-kernel doctor` checks more",
         )
 
     def _set_up(

@@ -137,6 +137,7 @@ class Hub:
                 want.size,
                 env=want.env,
                 keep=want.keep,
+                kernel=want.kernel,
                 count=self.cells.count,
                 replay=tuple(self._prelude),
                 facts=facts,
@@ -203,7 +204,7 @@ class Hub:
                 self.cells.running.payload.append({"source": "page", "data": data, "start": 0})
                 talk.step()
             case Look():
-                talk.wait_for(self._look)
+                talk.wait_for(lambda resume: self._look(want, resume))
             case Start():
                 talk.nest(Talk(self._start(want), self._perform, talk.step))
             case StopRanks():
@@ -213,11 +214,11 @@ class Hub:
             case _:
                 talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
 
-    def _look(self, resume: Any) -> Any:
+    def _look(self, want: Look, resume: Any) -> Any:
         self._survey_token += 1
         token = self._survey_token
         self._surveys[token] = resume
-        self.stage.emit(Survey(token))
+        self.stage.emit(Survey(token, want.kernels))
         return lambda: self._surveys.pop(token, None)
 
     def _say(self, text: str) -> None:
@@ -533,6 +534,10 @@ class _MagicView:
         self._hub = hub
         self.settings = hub.settings
         self.headless = cell.headless
+
+    @property
+    def kernel(self) -> str:
+        return self._hub.group.kernel
 
     @property
     def world(self) -> tuple[Any, ...]:

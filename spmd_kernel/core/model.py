@@ -99,6 +99,7 @@ class Facts:
     memory_available: int | None = None
     gpus: tuple[str, ...] = ()
     rss: Mapping[Rank, int] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict)  # installed: name -> language
 
 
 # ---------------------------------------------------------------- events: what happened
@@ -259,9 +260,13 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Look at the machine; answered by `Surveyed` with the same token."""
+    """Look at the machine; answered by `Surveyed` with the same token.
+
+    ``kernels``: also which kernelspecs are installed.
+    """
 
     token: int
+    kernels: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ class Driver:
             case Stop():
                 self._stop(effect.ranks, now=effect.now)
             case Survey():
-                facts = survey(self._engine.pids())
+                facts = survey(self._engine.pids(), kernels=effect.kernels)
                 self._later(lambda: self._feed(Surveyed(self._loop.time(), effect.token, facts)))
             case Log():
                 log.log(LEVELS[effect.level], "%s", effect.text)

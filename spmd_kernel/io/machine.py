@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from .. import kernelspecs
 from ..core.model import Facts, Rank
 from ..engines.cgroup import memory_left
 from ..gpus import visible_gpus
@@ -14,11 +15,24 @@ ROOT = Path("/")
 
 
 def survey(
-    pids: Mapping[Rank, int], environ: Mapping[str, str] = os.environ, root: Path = ROOT
+    pids: Mapping[Rank, int],
+    environ: Mapping[str, str] = os.environ,
+    root: Path = ROOT,
+    *,
+    kernels: bool = False,
 ) -> Facts:
-    """What this machine has left for the ranks, in bytes.  A rank that is gone has no rss."""
+    """What this machine has left for the ranks, in bytes.  A rank that is gone has no rss.
+
+    ``kernels``: also the language of each kernelspec that ranks could run.
+    """
     sizes = {rank: size for rank, pid in pids.items() if (size := _rss(root, pid)) is not None}
-    return Facts(_memory_available(root), visible_gpus(environ, root), sizes)
+    languages = _languages() if kernels else {}
+    return Facts(_memory_available(root), visible_gpus(environ, root), sizes, languages)
+
+
+def _languages() -> dict[str, str]:
+    specs = kernelspecs.all_kernelspecs()
+    return {name: spec.language for name, spec in specs.items() if "spmd" not in spec.metadata}
 
 
 def _memory_available(root: Path) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,23 @@ def test_environment_of_ranks() -> None:
         kernel.ok("%processes 2 --fresh")
         after = re.findall(r"E(\[.*\])", kernel.ok(code).text)[0]
         assert json.loads(after)[names.split().index("MASTER_PORT")] != before
+
+
+def test_ranks_of_another_environment(tmp_path: Path) -> None:
+    """`--kernel` names any kernelspec of the same language; another language is refused."""
+    for name, language in (("other", "python"), ("foreign", "R")):
+        folder = tmp_path / "kernels" / name
+        folder.mkdir(parents=True)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec = {"argv": argv, "display_name": name, "language": language, "env": {"MARK": name}}
+        (folder / "kernel.json").write_text(json.dumps(spec))
+    with Kernel(env={**os.environ, "JUPYTER_PATH": str(tmp_path)}) as kernel:
+        kernel.ok("%processes 2 --kernel other")
+        assert kernel.ok("import os; print(os.environ['MARK'])").stdout == "other\n"
+        assert "already 2 ranks" in kernel.ok("%processes 2").text
+        refused = kernel.run("%processes 2 --kernel foreign")
+        assert refused.status == "error" and "R" in refused.text and "hint:" in refused.text
+        assert kernel.run("%processes 2 --kernel nobody").status == "error"
+        assert kernel.ok("print(os.environ['MARK'])").stdout == "other\n"
+        kernel.ok("%processes 2 --kernel python3")
+        assert kernel.ok("import os; print(os.environ.get('MARK'))").stdout == "None\n"

@@ -45,7 +45,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at the machine; resumed with `model.Facts`."""
+    """Look at the machine; resumed with `model.Facts`. ``kernels``: kernelspecs, too."""
+
+    kernels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,13 @@ class Start:
 
     ``keep``: bring back only the dead ranks of the present world (``size`` is its size), with the
     environment that world was started with; otherwise the old ranks are stopped first and the new
-    ones get ``env``.  `UsageError` or `RankLost` is thrown into the generator when one cannot start.
+    ones get ``env`` and run ``kernel`` (a kernelspec; ``None``: the one they ran so far).  `UsageError` or `RankLost` is thrown into the generator when one cannot start.
     """
 
     size: int
     env: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
+    kernel: str | None = None
 
 
 Step = Ask | Run | Look | Say | Page | Start
@@ -117,6 +120,10 @@ class Context(Protocol):
 
     @property
     def settings(self) -> Settings: ...
+
+    @property
+    def kernel(self) -> str:
+        """The kernelspec that the present ranks run."""
 
     @property
     def world(self) -> tuple[RankView, ...]: ...

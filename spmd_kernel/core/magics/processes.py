@@ -43,7 +43,7 @@ Run every cell from here on on N ranks: N processes, each an ordinary kernel. St
   N               how many; `auto`: one per visible GPU, or {WITHOUT_GPU} where there is none
   --fresh         restart the ranks even if N of them are alive; their memory is lost
   --env K=V       a variable for the environment of the ranks to be started; may be repeated
-  --kernel NAME   the kernelspec of the ranks: the one that this kernel is for
+  --kernel NAME   the kernelspec that the ranks run, of the same language: another environment
   --on-error      what the others do when a rank fails: `wait` lets them go on, `stop` interrupts
                   those still running 5 s later (the default where nobody can answer: nbclient,
                   papermill, nbconvert)
@@ -79,14 +79,21 @@ class _Options:
     fresh: bool = False
     env: dict[str, str] = field(default_factory=dict)
     on_error: OnError | None = None
+    kernel: str | None = None
+
+    def moves(self, context: Context) -> bool:
+        """The ranks shall run another kernelspec than they do."""
+        return self.kernel not in (None, context.kernel)
 
 
 def _processes(call: Call, context: Context) -> Steps:
     options = yield from _read(call, context)
-    if options.size is None and not options.fresh and not options.env:
+    if options.size is None and not (options.fresh or options.env or options.kernel):
         yield Say(_only_on_error(options, context))
         return
-    facts: Facts = yield Look()
+    facts: Facts = yield Look(kernels=options.moves(context))
+    if options.kernel is not None and options.moves(context):
+        _require_kernel(options.kernel, facts, context.settings)
     asked, why = _asked(options, context, facts)
     size, notes = _decide(asked, why, context.settings)
     report = yield from _bring_about(size, options, context, facts)
@@ -101,7 +108,8 @@ def _bring_about(
 ) -> Generator[Start, StartReport, list[str]]:
     """The ranks that are missing; what to say about it, the main thing first."""
     dead = tuple(view.rank for view in context.world if view.state == "dead")
-    same = size == len(context.world) and not options.fresh
+    anew = options.fresh or options.moves(context)
+    same = size == len(context.world) and not anew
     if same and not dead:
         return _already(context, options)
     if same:
@@ -110,7 +118,7 @@ def _bring_about(
         return _revived(report, context) + _env_note(options)
     alive = len(context.world) - len(dead)
     _require_memory(size, _with_freed(facts))
-    report = yield Start(size, options.env)
+    report = yield Start(size, options.env, kernel=options.kernel)
     return _started(report, size, alive, facts)
 
 
@@ -120,12 +128,12 @@ def _bring_about(
 def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
     given = yield from expand(words(call.args), context)
     arguments = parse(given, PROCESSES)
-    _require_kernel(arguments.last("--kernel"), context.settings)
     return _Options(
         _size(arguments),
         "--fresh" in arguments.values,
         dict(map(_variable, arguments.values.get("--env", ()))),
         next((known for known in ON_ERROR if known == arguments.last("--on-error")), None),
+        arguments.last("--kernel"),
     )
 
 
@@ -169,10 +177,18 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _require_kernel(name: str | None, settings: Settings) -> None:
-    if name is not None and name != settings.kernel:
+def _require_kernel(name: str, facts: Facts, settings: Settings) -> None:
+    """It is installed, and of the notebook's language."""
+    language = facts.kernels.get(name)
+    if language is None:
+        hint = f"installed are: {listed(sorted(facts.kernels))}"
         raise UsageError(
-            f"--kernel {name}: the ranks of this kernel run {settings.kernel} ({settings.language})",
+            f"--kernel {name}: there is no such kernelspec",
+            did_you_mean(name, facts.kernels, hint),
+        )
+    if language != settings.language:
+        raise UsageError(
+            f"--kernel {name}: its language is {language}, this notebook's is {settings.language}",
             f"`spmd-kernel install --kernel {name}` makes a kernel for it; choose that one instead",
         )
 

@@ -21,6 +21,10 @@ class World:
     on_error: str | None = None
     headless: bool = False
 
+    @property
+    def kernel(self):
+        return self.settings.kernel
+
     def set_on_error(self, value):
         self.on_error = value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spmd_kernel.core.content import Content
@@ -269,7 +271,6 @@ def test_on_error_is_set_once_the_ranks_are_there(use, world):
         ("%processes 2 --env RANK=2", "each rank has its own RANK", "leave it out"),
         ("%processes 2 --on-error", "--on-error needs a value", "wait|stop"),
         ("%processes 2 --on-error stpo", "wait or stop, not 'stpo'", "did you mean stop?"),
-        ("%processes 2 --kernel julia", "run python3 (python)", "install --kernel julia"),
         ("%processes 2 --env A='x", "not closed", "close it"),
         ('%processes 2 --env A="x', "not closed", "close it"),
         ("%processes {n", "{n is not {expression}", "{{"),
@@ -288,6 +289,15 @@ def test_mistakes_touch_nothing(use, world, line, what, hint):
 def test_the_kernel_of_the_ranks_may_be_named(use, world):
     context = world("idle", kernel="python3")
     assert use("%processes 1 --kernel python3", context, FACTS)[1:] == [Say("already 1 rank\n")]
+    facts = replace(FACTS, kernels={"other": "python", "ir": "R"})
+    steps = use("%processes 1 --kernel other", context, facts, report(1.0, (0,)))
+    assert steps[:2] == [Look(kernels=True), Start(1, {}, kernel="other")]
+    with pytest.raises(UsageError, match="its language is R, this notebook's is python") as raised:
+        use("%processes 1 --kernel ir", context, facts)
+    assert "install --kernel ir" in raised.value.hint
+    with pytest.raises(UsageError, match="no such kernelspec") as raised:
+        use("%processes 1 --kernel othr", context, facts)
+    assert "did you mean other?" in raised.value.hint
 
 
 @pytest.mark.parametrize(
