@@ -7,11 +7,11 @@ Messages"; comm_info is answered from this table, so it answers while cells run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .content import read
-from .model import Message, Rank, ToRank
+from .model import Header, Message, Rank, ToRank
 from .stage import Stage
 
 
@@ -25,6 +25,7 @@ class Comms:
     def __init__(self, stage: Stage):
         self._stage = stage
         self._comms: dict[str, _Comm] = {}
+        self._served: dict[str, tuple[Header, set[Rank]]] = {}  # whose owners are at work on it
 
     def from_rank(self, rank: Rank, message: Message) -> None:
         """Keep the table; the hub forwards the message itself."""
@@ -36,8 +37,23 @@ class Comms:
         elif message.msg_type == "comm_close":
             self._drop(comm_id, {rank})
 
-    def from_front(self, message: Message, alive: tuple[Rank, ...]) -> tuple[Rank, ...]:
-        """Send it to the owners; returns who they are."""
+    def from_front(self, message: Message, alive: tuple[Rank, ...]) -> None:
+        """Send it to its owners.  Idle follows when they are done with it: widgets throttle by it."""
+        header = message.header
+        self._stage.status("busy", header)
+        owners: set[Rank] = set()
+        try:
+            owners = self._owners(message, alive)
+        finally:
+            if not owners:
+                self._stage.status("idle", header)
+        if owners:
+            plain = {key: value for key, value in header.items() if key != "subshell_id"}
+            self._served[message.msg_id] = (header, owners)
+            request = replace(message, header=plain)
+            self._stage.emit(ToRank(tuple(sorted(owners)), "shell", request))
+
+    def _owners(self, message: Message, alive: tuple[Rank, ...]) -> set[Rank]:
         content = read(message.content)
         comm_id = content.text("comm_id")
         if message.msg_type == "comm_open":
@@ -45,18 +61,28 @@ class Comms:
         comm = self._comms.get(comm_id)
         if comm is None:
             self._stage.log("info", f"{message.msg_type} for a comm that no rank has: {comm_id!r}")
-            return ()
-        owners = tuple(sorted(comm.owners & set(alive)))
+            return set()
+        owners = comm.owners & set(alive)
         if message.msg_type == "comm_close":
-            self._drop(comm_id, set(owners))
-        if owners:
-            self._stage.emit(ToRank(owners, "shell", message))
-        return owners
+            self._drop(comm_id, owners)
+        return set(owners)
+
+    def idle(self, msg_id: str, rank: Rank) -> None:
+        """A rank is done with a request, perhaps one of a comm."""
+        if msg_id not in self._served:
+            return
+        header, owners = self._served[msg_id]
+        owners.discard(rank)
+        if not owners:
+            del self._served[msg_id]
+            self._stage.status("idle", header)
 
     def lost(self, rank: Rank) -> None:
         """The rank's process is gone, and its comms with it."""
         for comm_id in list(self._comms):
             self._drop(comm_id, {rank})
+        for msg_id in list(self._served):
+            self.idle(msg_id, rank)
 
     def info(self, target: str | None) -> dict[str, Any]:
         comms = {

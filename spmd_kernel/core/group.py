@@ -32,6 +32,7 @@ from .model import (
     Stop,
 )
 from .padding import padding_code
+from .prelude import Replay
 from .stage import Stage
 from .topology import World, rank_environment, report
 
@@ -103,14 +104,6 @@ class LaunchRanks:
 class _Waiter:
     satisfied: Callable[[], bool]
     resume: Callable[..., None]
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """Code that ran before the first `%processes` and runs again on new ranks; the names it sets."""
-
-    code: str
-    names: tuple[str, ...] = ()
 
 
 class Group:

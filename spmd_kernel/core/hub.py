@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .cells import ROUND, Cell, Cells
+from .cells import Cell, Cells
 from .comms import Comms
-from .content import dumps, read
+from .content import dumps
 from .conversation import REPORT, Conversations, Script, Talk
-from .errors import BadMessage, InternalError, RankLost, SpmdError
-from .group import Group, LaunchRanks, Replay, Slot, StopRanks
+from .errors import BadMessage, InternalError, SpmdError
+from .group import Group, LaunchRanks, StopRanks
 from .late import Late
-from .literals import assigned_names, is_literal_assignments
 from .magics import MAGICS
 from .magics.base import Ask, Look, Page, Run, Say, Start, StartReport
 from .magics.split import split
@@ -28,9 +27,6 @@ from .model import (
     Facts,
     FromFront,
     FromRank,
-    Header,
-    Message,
-    Rank,
     RankExited,
     RankReady,
     Settings,
@@ -39,24 +35,16 @@ from .model import (
     Survey,
     Surveyed,
     TimerFired,
-    ToFront,
 )
 from .outputs import DisplayIds
-from .queries import QUERIES, unsupported
-from .replies import error_reply, payload_of
+from .prelude import Prelude
+from .replies import payload_of
+from .reports import Reports
+from .requests import Requests
 from .stage import Stage
 from .stdin import Stdin
 
 SIGINT = 2
-IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
-OUTPUTS = {
-    "stream",
-    "display_data",
-    "update_display_data",
-    "execute_result",
-    "error",
-    "clear_output",
-}
 
 
 class Hub:
@@ -72,14 +60,25 @@ class Hub:
         self.cells = Cells(
             self.stage, self.group, self.display_ids, self._cell_script, self._perform, self._ended
         )
+        self.requests = Requests(
+            self.stage, self, self.group, self.cells, self.comms, self.stdin, self._perform
+        )
+        self.reports = Reports(
+            self.stage,
+            self,
+            self.group,
+            self.cells,
+            self.comms,
+            self.stdin,
+            self.late,
+            self.conversations,
+            self._is_held,
+        )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
         self._surveys: dict[int, Any] = {}
         self._survey_token = 0
-        self._comm_waits: dict[str, tuple[Header, set[Rank]]] = {}
-        self._prelude: list[Replay] = []
-        self._prelude_open = True
-        self._user_cell_seen = False
-        self._closing = False
+        self._prelude = Prelude()
+        self.closing = False
 
     # ---------------------------------------------------------------- the contract
 
@@ -102,7 +101,7 @@ class Hub:
     def _dispatch(self, event: Event) -> None:
         match event:
             case FromRank():
-                self._from_rank(event)
+                self.reports.heard(event)
             case FromFront():
                 self._from_front(event)
             case TimerFired():
@@ -110,7 +109,7 @@ class Hub:
             case RankReady():
                 self.group.ready(event)
             case RankExited():
-                self._rank_exited(event)
+                self.reports.exited(event)
             case Subscribed():
                 topic = event.topic.decode("utf-8", "replace")
                 self.stage.publish("iopub_welcome", dumps({"subscription": topic}), {})
@@ -131,7 +130,7 @@ class Hub:
 
     def _start(self, want: Start) -> Script:
         facts: Facts = yield Look()
-        self._prelude_open = self._prelude_open and not self._user_cell_seen
+        self._prelude.ranks_start()
         return (
             yield from self.group.start(
                 want.size,
@@ -139,7 +138,7 @@ class Hub:
                 keep=want.keep,
                 kernel=want.kernel,
                 count=self.cells.count,
-                replay=tuple(self._prelude),
+                replay=self._prelude.items,
                 facts=facts,
             )
         )
@@ -149,29 +148,29 @@ class Hub:
             self.stage.log("error", str(error))
         held, self._held = self._held or [], None
         for event in held:
-            self._guarded(event)
+            self.requests.serve(event)
 
     def _signalled(self, signum: int) -> None:
         if signum == SIGINT:
-            self._interrupt()
+            self.interrupt()
         else:
             self.cells.abort_all()
             self.stage.emit(Exit(0))
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         self.stdin.withdraw()
         self.cells.interrupt()
 
-    def _shut_down(self, event: FromFront | None, content: Mapping[str, Any]) -> None:
-        if self._closing:
+    def shut_down(self, event: FromFront | None, content: Mapping[str, Any]) -> None:
+        if self.closing:
             return
-        self._closing = True
+        self.closing = True
         self.cells.abort_all()
         self.late.flush_all()
 
         def gone(_: Any, error: SpmdError | None) -> None:
             if event is not None:
-                self._answer(event, "shutdown_reply", content)
+                self.requests.answer(event, "shutdown_reply", content)
                 self.stage.publish("shutdown_reply", dumps(content), event.message.header)
                 self.stage.status("idle", event.message.header)
             self.stage.emit(Exit(0))
@@ -236,7 +235,7 @@ class Hub:
     def _cell_script(self, cell: Cell) -> Script:
         self._stores = False
         if not cell.silent:
-            self._user_cell_seen = True
+            self._prelude.user_begins()
         self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
         code = cell.code
         if "%" in code:
@@ -255,27 +254,18 @@ class Hub:
     def _ended(self, cell: Cell, failed: bool) -> None:
         self.stdin.withdraw()
         self.late.flush(cell.msg_id)
-        if not failed:
-            self._remember(cell)
+        if not failed and not cell.magics:
+            self._prelude.remember(cell.code, silent=cell.silent)
         last = cell.last
-        if last is None or self._closing:
+        if last is None or self.closing:
             return
         leaving = [
             rank for rank, reply in last.replies.items() if any(map(_ends, payload_of(reply)))
         ]
         if leaving and set(leaving) >= set(self.group.slots):
-            self._shut_down(None, {})
+            self.shut_down(None, {})
 
-    def _remember(self, cell: Cell) -> None:
-        """What prepares ranks is said again to the ones that the first `%processes` starts."""
-        if not self._prelude_open or cell.magics or not cell.code.strip():
-            return
-        if is_literal_assignments(cell.code):
-            self._prelude.append(Replay(cell.code, assigned_names(cell.code)))
-        elif cell.silent and not self._user_cell_seen:
-            self._prelude.append(Replay(cell.code))
-
-    # ---------------------------------------------------------------- what clients send
+    # ---------------------------------------------------------------- clients
 
     def _from_front(self, event: FromFront) -> None:
         kind = event.message.msg_type
@@ -283,227 +273,10 @@ class Hub:
         if self._held is not None and not urgent:
             self._held.append(event)
         else:
-            self._guarded(event)
+            self.requests.serve(event)
 
-    def _guarded(self, event: FromFront) -> None:
-        """Serve a request; a fault of its sender is answered to its sender."""
-        try:
-            self._serve(event)
-        except SpmdError as error:
-            self.stage.log("warning", f"{event.message.msg_type or 'message'}: {error}")
-            self._answer_error(event, error)
-        except Exception as error:
-            self.stage.log("error", f"{event.message.msg_type}: {type(error).__name__}: {error}")
-            self._answer_error(event, InternalError(str(error), REPORT))
-
-    def _serve(self, event: FromFront) -> None:
-        message, kind = event.message, event.message.msg_type
-        if event.channel == "stdin":
-            if kind == "input_reply":
-                self.stdin.answered(message)
-        elif kind == "execute_request":
-            self._execute(event)
-        elif kind in ("comm_open", "comm_msg", "comm_close"):
-            self._comm_from_front(event)
-        elif kind == "interrupt_request":
-            self._framed(event, "interrupt_reply", {"status": "ok"})
-            self._interrupt()
-        elif kind == "shutdown_request":
-            self._shutdown_request(event)
-        elif kind.endswith("_request"):
-            self._query(event)
-        else:
-            self.stage.log("warning", f"unknown message type {kind!r} on {event.channel}")
-
-    def _execute(self, event: FromFront) -> None:
-        if event.channel != "shell":
-            raise BadMessage(f"execute_request on {event.channel}")
-        if self._closing:
-            self._framed(event, "execute_reply", {"status": "aborted"})
-        else:
-            self.cells.request(event)
-
-    def _shutdown_request(self, event: FromFront) -> None:
-        restart = _flag(event.message, "restart")
-        self.stage.status("busy", event.message.header)
-        if self._closing:
-            self._answer(event, "shutdown_reply", {"status": "ok", "restart": restart})
-            self.stage.status("idle", event.message.header)
-        self._shut_down(event, {"status": "ok", "restart": restart})
-
-    def _query(self, event: FromFront) -> None:
-        header = event.message.header
-        query = QUERIES.get(event.message.msg_type, unsupported)
-        self.stage.status("busy", header)
-
-        def done(content: dict[str, Any] | None, error: SpmdError | None) -> None:
-            if error is not None:
-                content = _error_content(error)
-            self._answer(event, _reply_type(event.message), content or {})
-            self.stage.status("idle", header)
-
-        Talk(query(event.message, self), self._perform, done).step()
-
-    def _answer(self, event: FromFront, msg_type: str, content: Mapping[str, Any]) -> None:
-        self.stage.emit(
-            ToFront(event.channel, event.idents, msg_type, dumps(content), event.message.header)
-        )
-
-    def _framed(self, event: FromFront, msg_type: str, content: Mapping[str, Any]) -> None:
-        self.stage.status("busy", event.message.header)
-        self._answer(event, msg_type, content)
-        self.stage.status("idle", event.message.header)
-
-    def _answer_error(self, event: FromFront, error: SpmdError) -> None:
-        if event.message.msg_type.endswith("_request"):
-            content = _error_content(error)
-            if event.message.msg_type == "execute_request":
-                content = error_reply(content, self.cells.count)
-            self._framed(event, _reply_type(event.message), content)
-
-    # what queries see (`queries.QueryContext`)
-
-    @property
-    def alive(self) -> tuple[Rank, ...]:
-        return self.group.alive
-
-    @property
-    def kernel_info(self) -> Mapping[str, Any]:
-        return self.group.info
-
-    def comm_info(self, target: str | None) -> dict[str, Any]:
-        return self.comms.info(target)
-
-    def _comm_from_front(self, event: FromFront) -> None:
-        """Idle follows when the ranks that got it are done: widgets throttle by it."""
-        message = event.message
-        self.stage.status("busy", message.header)
-        plain = {k: v for k, v in message.header.items() if k != "subshell_id"}
-        sent = Message(plain, message.parent, message.metadata, message.content, message.buffers)
-        try:
-            owners = set(self.comms.from_front(sent, self.group.alive))
-        except BadMessage:
-            self.stage.status("idle", message.header)
-            raise
-        if owners:
-            self._comm_waits[message.msg_id] = (message.header, owners)
-        else:
-            self.stage.status("idle", message.header)
-
-    def _comm_served(self, msg_id: str, rank: Rank) -> None:
-        if msg_id not in self._comm_waits:
-            return
-        header, owners = self._comm_waits[msg_id]
-        owners.discard(rank)
-        if not owners:
-            del self._comm_waits[msg_id]
-            self.stage.status("idle", header)
-
-    # ---------------------------------------------------------------- what ranks send
-
-    def _from_rank(self, event: FromRank) -> None:
-        if self.group.current(event.rank, event.generation) is None:
-            self.stage.log(
-                "debug", f"late {event.message.msg_type} of a replaced rank {event.rank}"
-            )
-        elif event.channel == "iopub":
-            self._iopub(event.rank, event.message)
-        elif event.channel == "stdin":
-            self._asked(event.rank, event.message)
-        elif not self.cells.replied(event.rank, event.message):
-            self.conversations.replied(event.rank, event.message)
-
-    def _asked(self, rank: Rank, message: Message) -> None:
-        fanout = self.cells.running.fanout if self.cells.running else None
-        if message.msg_type != "input_request" or fanout is None or rank not in fanout.running:
-            self.stage.log("warning", f"rank {rank}: {message.msg_type} outside of its cell")
-            return
-        self.cells.cut(rank)
-        self.stdin.asked(rank, message, fanout.running, self.group.size)
-
-    def _iopub(self, rank: Rank, message: Message) -> None:
-        kind = message.msg_type
-        if kind == "status":
-            if b'"idle"' in message.content:
-                self._idle(rank, message.parent_id)
-        elif kind in OUTPUTS:
-            fanout = self.cells.fanout_of(message.parent_id)
-            if fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
-                self.cells.output(fanout, rank, message)
-            else:
-                self._late_output(rank, message)
-        elif kind not in IGNORED:
-            if kind.startswith("comm_"):
-                self.comms.from_rank(rank, message)
-            self.stage.publish(
-                kind, message.content, self._home(message), message.metadata, message.buffers
-            )
-
-    def _idle(self, rank: Rank, msg_id: str) -> None:
-        if not self.cells.idle(rank, msg_id):
-            self._comm_served(msg_id, rank)
-
-    def _late_output(self, rank: Rank, message: Message) -> None:
-        self.late.feed(
-            rank, message, self._home(message), self.group.alive or (rank,), self.group.size
-        )
-
-    def _home(self, message: Message) -> Header:
-        """The front request that a rank's message belongs to."""
-        parent = message.parent
-        running = self.cells.running
-        if not parent:  # before its first request: what a starting process says
-            return parent
-        if not self.stage.is_own(parent):
-            kind = str(parent.get("msg_type", ""))
-            if kind == "execute_request":
-                msg_id = message.parent_id.partition(ROUND)[0]
-                if running is not None and running.msg_id == msg_id:
-                    return running.message.header
-                if not self._is_waiting(msg_id):
-                    return {**parent, "msg_id": msg_id}
-            if kind.startswith("comm_"):
-                return parent
-        return running.message.header if running else self.cells.last_header or {}
-
-    def _is_waiting(self, msg_id: str) -> bool:
-        """A cell that has not begun: no honest rank can speak of it."""
-        held = (event.message.msg_id for event in self._held or ())
-        return self.cells.is_queued(msg_id) or msg_id in held
-
-    def _rank_exited(self, event: RankExited) -> None:
-        rank = event.rank
-        died = self.group.exited(event)
-        if died is not None and not self._closing:
-            self._report_death(died)
-        if self.group.current(rank, event.generation) is not None:
-            self.stdin.lost(rank)
-            self.comms.lost(rank)
-            for msg_id in list(self._comm_waits):
-                self._comm_served(msg_id, rank)
-            self.conversations.lost(rank)
-        self.group.check()
-
-    def _report_death(self, slot: Slot) -> None:
-        """At once, in the running cell; between cells, in the last one."""
-        error = RankLost(slot.obituary(), self._recovery())
-        content = {
-            "ename": error.ename,
-            "evalue": str(error),
-            "traceback": _with_last_words(error.lines(), slot.stderr),
-        }
-        self.stage.log("error", str(error))
-        if not self.cells.lost(slot.rank, content) and self.cells.last_header is not None:
-            text = "\n".join(error.lines()) + "\n"
-            self.stage.publish(
-                "stream", dumps({"name": "stderr", "text": text}), self.cells.last_header
-            )
-
-    def _recovery(self) -> str:
-        size = self.group.size
-        if size == 1:
-            return "`%processes 1` starts it again; its variables are lost"
-        return f"`%processes {size}` brings it back; the other ranks keep their variables"
+    def _is_held(self, msg_id: str) -> bool:
+        return any(event.message.msg_id == msg_id for event in self._held or ())
 
     # ---------------------------------------------------------------- timers
 
@@ -556,29 +329,3 @@ def _ends(item: Any) -> bool:
     return (
         isinstance(item, dict) and item.get("source") == "ask_exit" and not item.get("keepkernel")
     )
-
-
-def _flag(message: Message, name: str) -> bool:
-    try:
-        return read(message.content).flag(name)
-    except BadMessage:
-        return False
-
-
-def _reply_type(message: Message) -> str:
-    return message.msg_type.removesuffix("_request") + "_reply"
-
-
-def _error_content(error: SpmdError) -> dict[str, Any]:
-    return {
-        "status": "error",
-        "ename": error.ename,
-        "evalue": str(error),
-        "traceback": error.lines(),
-    }
-
-
-def _with_last_words(lines: list[str], stderr: str) -> list[str]:
-    if not stderr.strip():
-        return lines
-    return [lines[0], "its last words on stderr:", *stderr.rstrip().splitlines(), *lines[1:]]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 FLUSH_INTERVAL = 0.05  # seconds; ipykernel's 0.2 is visible when N ranks print in turn
 WORLD_SIZE = os.environ.get("WORLD_SIZE", "1")
+MARK = "\x1f"  # after a newline: the next line is of the same `write` call
 
 
 class PostImport:
@@ -90,6 +93,41 @@ def tune_streams() -> None:
         thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
 
 
+def mark_writes() -> None:
+    """ipykernel: let the text that is sent tell which lines came in one ``write`` call.
+
+    The place is the buffer below ``OutStream.write``: what wraps or replaces ``write`` (IPython
+    does, around each cell) or reads the text back in this process never meets a mark.
+    """
+    iostream: Any = sys.modules.get("ipykernel.iostream")
+    if getattr(iostream, "StringIO", None) is not io.StringIO:
+        return
+    # Text of C code and of child processes comes through a pipe in pieces that mean nothing.
+    pipes = [getattr(s, "watch_fd_thread", None) for s in (sys.stdout, sys.stderr)]
+
+    class Buffer(io.StringIO):
+        def write(self, text: str) -> int:
+            if text.find("\n", 0, -1) >= 0 or MARK in text:
+                text = text.replace(MARK, MARK + MARK)  # the program's own
+                if threading.current_thread() not in pipes:
+                    text = marked(text)
+            return super().write(text)
+
+    iostream.StringIO = Buffer
+    for stream in (sys.stdout, sys.stderr):
+        buffers = getattr(
+            stream, "_buffers", None
+        )  # older ones have a single buffer: the next is ours
+        if hasattr(buffers, "default_factory"):
+            buffers.default_factory = Buffer
+
+
+def marked(text: str) -> str:
+    """A mark after each inner newline, but for ``\\r\\n``: so come lines of a ``!command``."""
+    head, last = text[:-1], text[-1:]
+    return head.replace("\n", "\n" + MARK).replace("\r\n" + MARK, "\r\n") + last
+
+
 def lift_high_water_mark(socket: Any) -> None:
     # Changes the connections that exist. Later ones get what the socket was bound with: so this
     # must run once the kernel's front has connected.
@@ -110,6 +148,7 @@ def main() -> None:
     if WORLD_SIZE not in ("", "1"):
         hooks.when_imported("mpi4py", warn_of_mpi)
         tune_streams()
+        mark_writes()
     sys.meta_path.insert(0, hooks)
     report_crashes()
 

@@ -71,8 +71,6 @@ def test_the_environment_wins_and_the_limit_holds(begin: Begin) -> None:
 def test_auto_is_one_per_device(begin: Begin) -> None:
     environ = {"SPMD_PROCESSES": "auto", "CUDA_VISIBLE_DEVICES": ""}
     assert begin(None, environ).settings.processes == WITHOUT_GPU
-    environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
-    assert begin(None, environ).settings.processes == 3
     assert begin({"processes": "auto"}, {"CUDA_VISIBLE_DEVICES": ""}).settings.pinned is None
 
 

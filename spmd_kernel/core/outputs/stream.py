@@ -1,8 +1,9 @@
 """stdout and stderr: from chunks of text, cut anywhere, to lines (`Fold` decides on those).
 
-A record is a line, or the lines of one ``write`` call if the rank marks them: U+001F after a
-newline says that the next line belongs to the same call.  ``\\r\\n`` is a newline, also when it comes
-in two messages.
+A record is a line, or the lines of one ``write`` call if the rank marks them (`rank/setup.py`): one
+U+001F after a newline says that the next line belongs to the same call; two stand for one that the
+program itself wrote.  ``\\r\\n`` is a newline, also when it comes in two messages, and no mark counts
+after it: a ``!command`` has such lines, which come in pieces of any size.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .slots import Slots
 
 MARK = "\x1f"
 _SPECIAL = re.compile("[\0\r\x1b\x1f]")
+_MARKED_RETURN = re.compile("\r\n\x1f((?:\x1f\x1f)*)(?!\x1f)")
 
 
 class Line(Item):
@@ -109,8 +111,9 @@ def _same_beginning(stream: str, lanes: Sequence[Lane]) -> list[OpenLine]:
 class Tail:
     """One stream of one rank: what of it is not a complete line yet."""
 
-    def __init__(self, stream: str, lane: Lane, keys: Keys, slot: LiveSlot):
+    def __init__(self, stream: str, lane: Lane, keys: Keys, slot: LiveSlot, marks: bool):
         self.stream = stream
+        self._marks = marks  # the rank tells which lines belong together
         self.ends_in_return = False  # a carriage return came, of which a newline may follow
         # Keys of stdout are the text itself, as no such text begins with a null: see `_key`.
         self._prefix = "" if stream == "stdout" else f"\0{stream}\0"
@@ -159,23 +162,16 @@ class Tail:
         """Complete records without their last newline, and what follows them."""
         if self.ends_in_return:
             text = "\r" + text
-        text = text.replace("\r\n" + MARK, "\n").replace("\r\n", "\n")
+        marked = self._marks and MARK in text
+        if marked and "\r" in text:
+            text = _MARKED_RETURN.sub(r"\n\1", text)
+        text = text.replace("\r\n", "\n")
         self.ends_in_return = text.endswith("\r")
         if self.ends_in_return:
             text = text[:-1]
-        lines = text.removeprefix(MARK).split("\n")
-        if MARK not in text:
-            rest = lines.pop()
-            return lines, rest
-        records: list[list[str]] = []
-        for line in lines:
-            if line.startswith(MARK) and records:
-                records[-1].append(line[1:])
-            else:
-                records.append([line])
-        whole = ["\n".join(record).replace(MARK, "") for record in records]
-        rest = whole.pop()
-        return whole, rest
+        records = _glued(text.split("\n")) if marked else text.split("\n")
+        rest = records.pop()
+        return records, rest
 
     # ---------------------------------------------------------------- a line grows
 
@@ -282,6 +278,23 @@ class Tail:
         self._lane.push(self._line("\r" + text, at, True))
 
 
+def _glued(lines: list[str]) -> list[str]:
+    """Lines that a mark joins with the one before, as one; the program's own U+001F as it wrote it."""
+    records: list[list[str]] = []
+    for line in lines:
+        run = len(line) - len(line.lstrip(MARK))
+        if run % 2 and records:
+            records[-1].append(line[1:])
+        else:
+            records.append([line[run % 2 :]])
+    return ["\n".join(record).replace(MARK + MARK, MARK) for record in records]
+
+
+def unmarked(text: str) -> str:
+    """What the program wrote, of a text that a rank has marked."""
+    return "\n".join(_glued(text.split("\n"))) if MARK in text else text
+
+
 def collapse(text: str) -> str:
     """What a terminal shows of a line with carriage returns: later text over what was there."""
     shown = ""
@@ -296,16 +309,19 @@ def collapse(text: str) -> str:
 class RankText:
     """Both streams of one rank."""
 
-    def __init__(self, lane: Lane, keys: Keys, slot: LiveSlot):
+    def __init__(self, lane: Lane, keys: Keys, slot: LiveSlot, marks: bool = True):
         self._lane = lane
         self._keys = keys
         self._slot = slot
+        self._marks = marks
         self._tails: dict[str, Tail] = {}
 
     def feed(self, stream: str, text: str, at: float) -> None:
         tail = self._tails.get(stream)
         if tail is None:
-            tail = self._tails[stream] = Tail(stream, self._lane, self._keys, self._slot)
+            tail = self._tails[stream] = Tail(
+                stream, self._lane, self._keys, self._slot, self._marks
+            )
         tail.feed(text, at)
         if self._lane.finished is not None:
             tail.finish(at)

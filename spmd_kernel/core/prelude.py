@@ -1,0 +1,47 @@
+"""What prepared the first rank, to be said again to the ranks that the first `%processes` starts.
+
+Clients run silent set-up before the user's first cell (VS Code), and papermill puts its parameters
+into a cell of literal assignments: both mean the same on any rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .literals import assigned_names, is_literal_assignments
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Code that runs again on new ranks, and the names that it sets."""
+
+    code: str
+    names: tuple[str, ...] = ()
+
+
+class Prelude:
+    def __init__(self) -> None:
+        self._items: dict[str, Replay] = {}  # by code: the same cell run twice is replayed once
+        self._open = True
+        self._user_has_begun = False
+
+    @property
+    def items(self) -> tuple[Replay, ...]:
+        return tuple(self._items.values())
+
+    def user_begins(self) -> None:
+        self._user_has_begun = True
+
+    def ranks_start(self) -> None:
+        """With the first start after the kernel's own it is complete."""
+        self._open = self._open and not self._user_has_begun
+
+    def remember(self, code: str, *, silent: bool) -> None:
+        """A cell without magics of ours that did well."""
+        if not self._open or not code.strip():
+            return
+        if is_literal_assignments(code):
+            self._items.pop(code, None)
+            self._items[code] = Replay(code, assigned_names(code))
+        elif silent and not self._user_has_begun:
+            self._items[code] = Replay(code)

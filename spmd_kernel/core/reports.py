@@ -1,0 +1,159 @@
+"""What ranks say, and their death: which cell, question or client each message is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .cells import ROUND, Cells
+from .comms import Comms
+from .content import dumps
+from .conversation import Conversations
+from .errors import RankLost
+from .group import Group, Slot
+from .late import Late
+from .model import FromRank, Header, Message, Rank, RankExited
+from .requests import Life
+from .stage import Stage
+from .stdin import Stdin
+
+IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
+COMMS = {"comm_open", "comm_msg", "comm_close"}
+OUTPUTS = {
+    "stream",
+    "display_data",
+    "update_display_data",
+    "execute_result",
+    "error",
+    "clear_output",
+}
+
+
+class Reports:
+    def __init__(
+        self,
+        stage: Stage,
+        life: Life,
+        group: Group,
+        cells: Cells,
+        comms: Comms,
+        stdin: Stdin,
+        late: Late,
+        conversations: Conversations,
+        is_held: Callable[[str], bool],
+    ):
+        self._stage = stage
+        self._life = life
+        self._group = group
+        self._cells = cells
+        self._comms = comms
+        self._stdin = stdin
+        self._late = late
+        self._conversations = conversations
+        self._is_held = is_held
+
+    def heard(self, event: FromRank) -> None:
+        if self._group.current(event.rank, event.generation) is None:
+            self._stage.log(
+                "debug", f"late {event.message.msg_type} of a replaced rank {event.rank}"
+            )
+        elif event.channel == "iopub":
+            self._iopub(event.rank, event.message)
+        elif event.channel == "stdin":
+            self._asked(event.rank, event.message)
+        elif not self._cells.replied(event.rank, event.message):
+            self._conversations.replied(event.rank, event.message)
+
+    def _asked(self, rank: Rank, message: Message) -> None:
+        fanout = self._cells.running.fanout if self._cells.running else None
+        if message.msg_type != "input_request" or fanout is None or rank not in fanout.running:
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} outside of its cell")
+            return
+        self._cells.cut(rank)
+        self._stdin.asked(rank, message, fanout.running, self._group.size)
+
+    def _iopub(self, rank: Rank, message: Message) -> None:
+        kind = message.msg_type
+        if kind == "status":
+            if b'"idle"' in message.content:
+                self._idle(rank, message.parent_id)
+        elif kind in OUTPUTS:
+            fanout = self._cells.fanout_of(message.parent_id)
+            if fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
+                self._cells.output(fanout, rank, message)
+            else:
+                self._late_output(rank, message)
+        elif kind not in IGNORED:
+            if kind in COMMS:
+                self._comms.from_rank(rank, message)
+            self._stage.publish(
+                kind, message.content, self._home(message), message.metadata, message.buffers
+            )
+
+    def _idle(self, rank: Rank, msg_id: str) -> None:
+        if not self._cells.idle(rank, msg_id):
+            self._comms.idle(msg_id, rank)
+
+    def _late_output(self, rank: Rank, message: Message) -> None:
+        self._late.feed(
+            rank, message, self._home(message), self._group.alive or (rank,), self._group.size
+        )
+
+    def _home(self, message: Message) -> Header:
+        """The front request that a rank's message belongs to."""
+        parent = message.parent
+        running = self._cells.running
+        if not parent:  # before its first request: what a starting process says
+            return parent
+        if not self._stage.is_own(parent):
+            kind = str(parent.get("msg_type", ""))
+            if kind == "execute_request":
+                msg_id = message.parent_id.partition(ROUND)[0]
+                if running is not None and running.msg_id == msg_id:
+                    return running.message.header
+                if not self._is_waiting(msg_id):
+                    return {**parent, "msg_id": msg_id}
+            if kind in COMMS and not self._is_held(message.parent_id):
+                return parent
+        return running.message.header if running else self._cells.last_header or {}
+
+    def _is_waiting(self, msg_id: str) -> bool:
+        """A cell that has not begun: no honest rank can speak of it."""
+        return self._cells.is_queued(msg_id) or self._is_held(msg_id)
+
+    def exited(self, event: RankExited) -> None:
+        rank = event.rank
+        died = self._group.exited(event)
+        if died is not None and not self._life.closing:
+            self._report_death(died)
+        if self._group.current(rank, event.generation) is not None:
+            self._stdin.lost(rank)
+            self._comms.lost(rank)
+            self._conversations.lost(rank)
+        self._group.check()
+
+    def _report_death(self, slot: Slot) -> None:
+        """At once, in the running cell; between cells, in the last one."""
+        error = RankLost(slot.obituary(), self._recovery())
+        content = {
+            "ename": error.ename,
+            "evalue": str(error),
+            "traceback": _with_last_words(error.lines(), slot.stderr),
+        }
+        self._stage.log("error", str(error))
+        if not self._cells.lost(slot.rank, content) and self._cells.last_header is not None:
+            text = "\n".join(error.lines()) + "\n"
+            self._stage.publish(
+                "stream", dumps({"name": "stderr", "text": text}), self._cells.last_header
+            )
+
+    def _recovery(self) -> str:
+        size = self._group.size
+        if size == 1:
+            return "`%processes 1` starts it again; its variables are lost"
+        return f"`%processes {size}` brings it back; the other ranks keep their variables"
+
+
+def _with_last_words(lines: list[str], stderr: str) -> list[str]:
+    if not stderr.strip():
+        return lines
+    return [lines[0], "its last words on stderr:", *stderr.rstrip().splitlines(), *lines[1:]]

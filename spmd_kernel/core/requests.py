@@ -1,0 +1,165 @@
+"""What clients ask: each request gets its one reply between its busy and its idle.
+
+A fault of the sender is answered to the sender; a fault of ours, too, as an `InternalError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from .cells import Cells
+from .comms import Comms
+from .content import dumps, read
+from .conversation import REPORT, Talk
+from .errors import BadMessage, InternalError, SpmdError
+from .group import Group
+from .model import FromFront, Message, Rank, Settings, ToFront
+from .queries import QUERIES, unsupported
+from .replies import error_reply
+from .stage import Stage
+from .stdin import Stdin
+
+
+class Life(Protocol):
+    """What the hub alone can do: it concerns everybody."""
+
+    closing: bool
+
+    def interrupt(self) -> None: ...
+    def shut_down(self, event: FromFront | None, content: Mapping[str, Any]) -> None: ...
+
+
+class Requests:
+    """Serves them; `queries.QueryContext` for those that are questions."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        life: Life,
+        group: Group,
+        cells: Cells,
+        comms: Comms,
+        stdin: Stdin,
+        perform: Callable[[Talk, Any], None],
+    ):
+        self._stage = stage
+        self._life = life
+        self._group = group
+        self._cells = cells
+        self._comms = comms
+        self._stdin = stdin
+        self._perform = perform
+
+    def serve(self, event: FromFront) -> None:
+        """Serve a request; a fault of its sender is answered to its sender."""
+        try:
+            self._serve(event)
+        except SpmdError as error:
+            self._stage.log("warning", f"{event.message.msg_type or 'message'}: {error}")
+            self._answer_error(event, error)
+        except Exception as error:
+            self._stage.log("error", f"{event.message.msg_type}: {type(error).__name__}: {error}")
+            self._answer_error(event, InternalError(str(error), REPORT))
+
+    def _serve(self, event: FromFront) -> None:
+        message, kind = event.message, event.message.msg_type
+        if event.channel == "stdin":
+            if kind == "input_reply":
+                self._stdin.answered(message)
+        elif kind == "execute_request":
+            self._execute(event)
+        elif kind in ("comm_open", "comm_msg", "comm_close"):
+            self._comms.from_front(message, self._group.alive)
+        elif kind == "interrupt_request":
+            self._framed(event, "interrupt_reply", {"status": "ok"})
+            self._life.interrupt()
+        elif kind == "shutdown_request":
+            self._shutdown_request(event)
+        elif kind.endswith("_request"):
+            self._query(event)
+        else:
+            self._stage.log("warning", f"unknown message type {kind!r} on {event.channel}")
+
+    def _execute(self, event: FromFront) -> None:
+        if event.channel != "shell":
+            raise BadMessage(f"execute_request on {event.channel}")
+        if self._life.closing:
+            self._framed(event, "execute_reply", {"status": "aborted"})
+        else:
+            self._cells.request(event)
+
+    def _shutdown_request(self, event: FromFront) -> None:
+        restart = _flag(event.message, "restart")
+        self._stage.status("busy", event.message.header)
+        if self._life.closing:
+            self.answer(event, "shutdown_reply", {"status": "ok", "restart": restart})
+            self._stage.status("idle", event.message.header)
+        self._life.shut_down(event, {"status": "ok", "restart": restart})
+
+    def _query(self, event: FromFront) -> None:
+        header = event.message.header
+        query = QUERIES.get(event.message.msg_type, unsupported)
+        self._stage.status("busy", header)
+
+        def done(content: dict[str, Any] | None, error: SpmdError | None) -> None:
+            if error is not None:
+                content = _error_content(error)
+            self.answer(event, _reply_type(event.message), content or {})
+            self._stage.status("idle", header)
+
+        Talk(query(event.message, self), self._perform, done).step()
+
+    def answer(self, event: FromFront, msg_type: str, content: Mapping[str, Any]) -> None:
+        self._stage.emit(
+            ToFront(event.channel, event.idents, msg_type, dumps(content), event.message.header)
+        )
+
+    def _framed(self, event: FromFront, msg_type: str, content: Mapping[str, Any]) -> None:
+        self._stage.status("busy", event.message.header)
+        self.answer(event, msg_type, content)
+        self._stage.status("idle", event.message.header)
+
+    def _answer_error(self, event: FromFront, error: SpmdError) -> None:
+        if event.message.msg_type.endswith("_request"):
+            content = _error_content(error)
+            if event.message.msg_type == "execute_request":
+                content = error_reply(content, self._cells.count)
+            self._framed(event, _reply_type(event.message), content)
+
+    # what queries see (`queries.QueryContext`)
+
+    @property
+    def settings(self) -> Settings:
+        return self._stage.settings
+
+    @property
+    def alive(self) -> tuple[Rank, ...]:
+        return self._group.alive
+
+    @property
+    def kernel_info(self) -> Mapping[str, Any]:
+        return self._group.info
+
+    def comm_info(self, target: str | None) -> dict[str, Any]:
+        return self._comms.info(target)
+
+
+def _flag(message: Message, name: str) -> bool:
+    try:
+        return read(message.content).flag(name)
+    except BadMessage:
+        return False
+
+
+def _reply_type(message: Message) -> str:
+    return message.msg_type.removesuffix("_request") + "_reply"
+
+
+def _error_content(error: SpmdError) -> dict[str, Any]:
+    return {
+        "status": "error",
+        "ename": error.ename,
+        "evalue": str(error),
+        "traceback": error.lines(),
+    }
