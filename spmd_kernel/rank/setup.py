@@ -115,9 +115,8 @@ def mark_writes() -> None:
 
     iostream.StringIO = Buffer
     for stream in (sys.stdout, sys.stderr):
-        buffers = getattr(
-            stream, "_buffers", None
-        )  # older ones have a single buffer: the next is ours
+        # Older ones have a single buffer, made anew at each flush.
+        buffers: Any = getattr(stream, "_buffers", None)
         if hasattr(buffers, "default_factory"):
             buffers.default_factory = Buffer
 

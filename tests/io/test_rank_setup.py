@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 import zmq
 
 from spmd_kernel.core.model import LaunchRequest, RankSpec, Settings
+from spmd_kernel.core.outputs.stream import glued
 from spmd_kernel.core.topology import World, rank_environment
 from spmd_kernel.engines.ports import HeldPorts
 from spmd_kernel.settings import SETUP, setup_code
@@ -172,6 +175,49 @@ def test_nothing_published_is_lost_to_a_reader_that_is_behind() -> None:
             assert seen == MANY
 
     asyncio.run(main())
+
+
+WRITES = """if True:
+    import random, sys
+    random.seed(7)
+    for _ in range(300):
+        sys.stdout.write("".join(random.choices("ab\\x1f\\n", k=random.randint(0, 6))) + "|\\n")
+    sys.stdout.write("of\\r\\na\\r\\ncommand\\r\\n")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.parametrize("size", ["2", "1"])
+def test_writes_are_marked_and_nothing_that_was_written_changes(size: str) -> None:
+    """U+001F after an inner newline; a text that has it itself arrives as it was."""
+    random.seed(7)
+    writes = ["".join(random.choices("ab\x1f\n", k=random.randint(0, 6))) + "|" for _ in range(300)]
+    lines = "of\r\na\r\ncommand\r\n"
+    text = asyncio.run(_printed(WRITES, size))
+    if size == "1":
+        assert text == "".join(f"{write}\n" for write in writes) + lines
+        return
+    assert text.endswith(lines)  # no marks there: pieces of a command's output mean nothing
+    assert glued(text.removesuffix(lines).split("\n")) == [*writes, ""]
+
+
+async def _printed(code: str, size: str) -> str:
+    """The text of the stream messages of one rank."""
+    async with engine() as (local, watcher):
+        local.start(request(1, env={"WORLD_SIZE": size}))
+        endpoint = (await watcher.started(1))[0]
+        with zmq.Context() as context, context.socket(zmq.SUB) as iopub:
+            iopub.subscribe(b"stream.stdout")  # welcomes have that topic too
+            iopub.connect(endpoint.addresses["iopub"])
+            assert iopub.poll(60_000)  # it knows us
+            await evaluate(endpoint, setup_code(), silent=True)
+            (length,) = await evaluate(endpoint, code, "sys.stdout.write('the end\\n')")
+            assert length == "8"
+            text = ""
+            while not text.endswith("the end\n"):
+                assert iopub.poll(60_000)
+                text += json.loads(iopub.recv_multipart()[-1]).get("text", "")
+            return text.removesuffix("the end\n")
 
 
 def test_a_crash_leaves_the_line_where_it_happened() -> None:

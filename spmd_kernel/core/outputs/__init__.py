@@ -5,8 +5,28 @@ mark means every rank that ran the cell.
 """
 
 from .cell import CellOutputs
+from .grouped import GroupedOutputs
 from .ids import DisplayIds
 from .labels import label, parse_label, rank_ranges
+from .policy import OutputPolicy
 from .publish import Publish
 
-__all__ = ["CellOutputs", "DisplayIds", "Publish", "label", "parse_label", "rank_ranges"]
+__all__ = [
+    "CellOutputs",
+    "DisplayIds",
+    "GroupedOutputs",
+    "OutputPolicy",
+    "Publish",
+    "label",
+    "outputs_of",
+    "parse_label",
+    "rank_ranges",
+]
+
+
+def outputs_of(
+    ranks: tuple[int, ...], world_size: int, display_ids: DisplayIds, policy: OutputPolicy
+) -> CellOutputs | GroupedOutputs:
+    """The machine for one cell that ``ranks`` run, of more than one."""
+    outputs = CellOutputs(ranks, world_size, display_ids, policy=policy)
+    return GroupedOutputs(outputs) if policy.mode == "grouped" else outputs

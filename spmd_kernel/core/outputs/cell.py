@@ -17,8 +17,11 @@ from .keys import Keys
 from .lane import Lane
 from .live import LiveSlot
 from .page import Page
+from .policy import OutputPolicy
 from .publish import Publish
 from .stream import RankText
+
+Said = Item | tuple[str, str]  # an output, or text of a stream: (its name, the text)
 
 
 class CellOutputs:
@@ -34,15 +37,17 @@ class CellOutputs:
         world_size: int,
         display_ids: DisplayIds | None = None,
         local_ranks: Mapping[int, int] | None = None,
+        policy: OutputPolicy = OutputPolicy(),
     ):
+        self._policy = policy
         self._ids = display_ids or DisplayIds()
         self._local_ranks = local_ranks or {}
         self._bare = world_size == 1
         self._keys: dict[int, Keys] = {}
         self._texts: dict[int, RankText] = {}
-        self._page = Page(ranks, world_size, self._keys, self._ids)
-        self._fold = Fold(ranks, self._page)
-        self._live = LiveSlot(self._page, self._ids)
+        self._page = Page(ranks, world_size, self._keys, self._ids, policy.show)
+        self._fold = Fold(ranks, self._page, policy.unfinished_after)
+        self._live = LiveSlot(self._page, self._ids, policy)
         self._slots = self._page.slots
         self._root_cause: tuple[int, Content] | None = None
         self._at = 0.0
@@ -56,24 +61,36 @@ class CellOutputs:
 
     def feed(self, rank: int, message: Message, at: float) -> list[Publish]:
         """An IOPub message of a rank.  Raises `BadMessage`; nothing has changed then."""
-        self._at = at
         if self._bare:
             return self._pass_on(rank, message)
+        said = self.read(rank, message, at)
+        if said is None:
+            return []
+        self.take(rank, said, at)
+        return self._advance(at)
+
+    def read(self, rank: int, message: Message, at: float) -> Said | None:
+        """What a message says; ``None``: it is no output.  Raises `BadMessage`."""
+        self._at = at
         if message.msg_type == "stream":
             content = read(message.content)
-            stream, text = content.text("name", "stdout"), content.text("text")
+            return content.text("name", "stdout"), content.text("text")
+        if make := _KINDS.get(message.msg_type):
             self._lane(rank, at)
-            self._texts[rank].feed(stream, text, at)
-        elif make := _KINDS.get(message.msg_type):
-            lane = self._lane(rank, at)
-            item = make(self, rank, message)
+            return make(self, rank, message)
+        return None
+
+    def take(self, rank: int, said: Said, at: float) -> None:
+        """Queue it.  Nothing is published before `tick` or `close`."""
+        lane = self._lane(rank, at)
+        if isinstance(said, Item):
             self._texts[rank].cut(at)
-            lane.push(item)
-            if isinstance(item, Error):
-                self._failed(lane, item)
+            lane.push(said)
+            if isinstance(said, Error):
+                self._failed(lane, said)
         else:
-            return []
-        return self._advance(at)
+            stream, text = said
+            self._texts[rank].feed(stream, text, at)
 
     def cut(self, rank: int, at: float) -> list[Publish]:
         """Publish all that this rank has said: a question of its follows."""
@@ -123,7 +140,7 @@ class CellOutputs:
         lane = self._fold.lane(rank, at)
         if rank not in self._texts:
             keys = self._keys[rank] = Keys(self._local_ranks.get(rank, rank))
-            self._texts[rank] = RankText(lane, keys, self._live)
+            self._texts[rank] = RankText(lane, keys, self._live, self._policy.marks)
         return lane
 
     def _failed(self, lane: Lane, error: Error) -> None:
@@ -142,6 +159,8 @@ class CellOutputs:
         self._live.cleared(self._at)
 
     def _clear_some(self, ranks: Ranks, wait: bool) -> None:
+        if not self._policy.has_live_slot:
+            return  # a client that ignores updates must get all as ordinary outputs
         for rank in ranks:
             self._slots.clear(rank, wait)
 

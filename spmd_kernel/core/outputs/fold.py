@@ -22,16 +22,16 @@ from .page import Page
 WINDOW = 0.1
 WINDOW_LEAD = 0.5
 GAP = 0.05  # between two releases of one item per rank
-OPEN = 0.5  # an unfinished line is shown then
 PENDING = 1 << 20  # characters of one rank that may wait
 HELD = 8 << 20  # the same, behind a held result
 
 
 class Fold:
-    def __init__(self, ranks: Iterable[int], page: Page):
+    def __init__(self, ranks: Iterable[int], page: Page, unfinished_after: float = 0.5):
         self._lanes = {rank: Lane(rank) for rank in sorted(ranks)}
         self._order = list(self._lanes.values())
         self._page = page
+        self._unfinished_after = unfinished_after  # seconds; then a line without newline is shown
         self._last = -inf  # when something was published
         self._first_error: tuple[Lane, Item] | None = None  # while it is queued; precedes others
 
@@ -155,7 +155,7 @@ class Fold:
     def _due(self, lane: Lane, late: bool) -> float:
         item = lane.items[0]
         if item.key is None:
-            return item.born + OPEN
+            return item.born + self._unfinished_after
         if item.urgent:
             return item.born
         if item.held and not lane.free:
@@ -186,7 +186,7 @@ class Fold:
             return False
         for lane in self._order:
             head = lane.items[0] if lane.items else None
-            old = head and head.born <= at - OPEN + WINDOW / 2
+            old = head and head.born <= at - self._unfinished_after + WINDOW / 2
             if head and head.key is None and (old or lane in lanes):
                 head.break_off(lane, self._order, at)
         return True

@@ -1,7 +1,8 @@
 """The live slot: one display per cell that shows the lines being rewritten with ``\\r``.
 
-A line per rank, updated a few times a second.  Clients that ignore display updates see its first
-state, and the final line, which goes to the stream when its newline comes.
+A line per rank, updated a few times a second; the final line goes to the stream when its newline
+comes.  Where nobody sees updates (a terminal, a log) the lines are said on the stream from time to
+time instead or as well: see `OutputPolicy.restates_after`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from math import inf
 
 from ..content import dumps
 from .ids import DisplayIds
+from .item import Ranks
 from .page import Page
+from .policy import OutputPolicy
 
 DELAY = 0.5  # seconds that a line is rewritten before the slot opens: short bars never show
 INTERVAL = 0.1  # seconds between updates
@@ -24,16 +27,20 @@ Row = tuple[int, str]  # rank, stream
 
 
 class LiveSlot:
-    def __init__(self, page: Page, ids: DisplayIds):
+    def __init__(self, page: Page, ids: DisplayIds, policy: OutputPolicy):
         self._page = page
         self._ids = ids
+        self._policy = policy
         self._interval = INTERVAL if len(page.all) <= MANY else INTERVAL_MANY
         self._rows: dict[Row, str] = {}
         self._ranks: set[int] = set()  # that ever had a line here
         self._id: str | None = None  # once it is shown
         self._due = inf
+        self._restate_due = inf
 
     def set(self, rank: int, stream: str, text: str, at: float) -> None:
+        if self._page.hides(rank):
+            return
         self._rows[rank, stream] = text
         self._ranks.add(rank)
         self._change(at)
@@ -47,9 +54,15 @@ class LiveSlot:
         return self._id is not None and bool(self._rows.get((rank, stream), "").strip())
 
     def deadline(self) -> float:
-        return self._due
+        return min(self._due, self._restate_due)
 
     def _change(self, at: float) -> None:
+        if not self._rows:
+            self._restate_due = inf
+        elif self._restate_due == inf:
+            self._restate_due = at + self._policy.restates_after
+        if not self._policy.has_live_slot:
+            return
         if self._id is None:
             self._due = min(self._due, at + DELAY) if self._rows else inf
         elif self._due == inf:
@@ -58,6 +71,9 @@ class LiveSlot:
     def show(self, at: float) -> None:
         if at >= self._due:
             self.finish()
+        if at >= self._restate_due:
+            self._restate_due = inf
+            self._restate()
 
     def finish(self) -> None:
         """Show what has changed, now."""
@@ -75,6 +91,7 @@ class LiveSlot:
         if self._id is None:
             self._due = inf
         self.finish()
+        self._restate_due = inf
 
     def cleared(self, at: float) -> None:
         """The client forgot the display; what is still being rewritten opens a new one."""
@@ -94,16 +111,35 @@ class LiveSlot:
         )
 
     def _lines(self) -> list[str]:
-        rows = [(rank, self._rows[rank, stream]) for rank, stream in sorted(self._rows)]
-        rows = [(rank, text) for rank, text in rows if text.strip()]
-        if len(rows) <= ROWS:
-            return [self._page.label((rank,)) + text for rank, text in rows]
-        return self._summary(rows) or [
-            *(self._page.label((rank,)) + text for rank, text in rows[:ROWS]),
-            f"… and {len(rows) - ROWS} more",
+        texts = self._texts()
+        entries = self._entries(texts)
+        label = self._page.label if len(texts) <= ROWS else self._page.own_label
+        return [label(ranks) + text for ranks, text in entries]
+
+    def _restate(self) -> None:
+        """The lines as they are now, on their streams."""
+        for stream in sorted({stream for _, stream in self._rows}):
+            for ranks, text in self._entries(self._texts(stream)):
+                self._page.text(stream, ranks, text, True)
+
+    def _texts(self, stream: str | None = None) -> list[tuple[int, str]]:
+        """The lines, of one stream or of both, by rank."""
+        rows = ((rank, name, self._rows[rank, name]) for rank, name in sorted(self._rows))
+        return [
+            (rank, text) for rank, name, text in rows if text.strip() and stream in (None, name)
         ]
 
-    def _summary(self, rows: list[tuple[int, str]]) -> list[str]:
+    def _entries(self, rows: list[tuple[int, str]]) -> list[tuple[Ranks, str]]:
+        """What is shown of them, and whose it is."""
+        if len(rows) <= ROWS:
+            return [((rank,), text) for rank, text in rows]
+        rest = tuple(sorted({rank for rank, _ in rows[ROWS:]}))
+        return self._summary(rows) or [
+            *(((rank,), text) for rank, text in rows[:ROWS]),
+            (rest, f"… and {len(rows) - ROWS} more"),
+        ]
+
+    def _summary(self, rows: list[tuple[int, str]]) -> list[tuple[Ranks, str]]:
         """From how far to how far they are, and the slowest rank's own line."""
         found = [(_PERCENT.search(text), rank, text) for rank, text in rows]
         done = [(float(match[1]), rank, text) for match, rank, text in found if match]
@@ -112,6 +148,6 @@ class LiveSlot:
         slowest, fastest = min(done), max(done)
         ranks = tuple(sorted({rank for rank, _ in rows}))
         return [
-            f"{self._page.own_label(ranks)}{slowest[0]:g}% to {fastest[0]:g}%, slowest:",
-            self._page.own_label((slowest[1],)) + slowest[2],
+            (ranks, f"{slowest[0]:g}% to {fastest[0]:g}%, slowest:"),
+            ((slowest[1],), slowest[2]),
         ]

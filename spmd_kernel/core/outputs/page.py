@@ -32,7 +32,15 @@ MESSAGE = 1_000_000  # bytes of one stream message; jupyter_server drops streams
 
 
 class Page:
-    def __init__(self, ranks: Ranks, world_size: int, keys: Mapping[int, Keys], ids: DisplayIds):
+    def __init__(
+        self,
+        ranks: Ranks,
+        world_size: int,
+        keys: Mapping[int, Keys],
+        ids: DisplayIds,
+        show: Ranks | None = None,
+    ):
+        self._view = None if show is None else frozenset(show)
         self.all = tuple(sorted(ranks))
         self.keys = keys
         self.slots = Slots(self, ids)
@@ -45,7 +53,13 @@ class Page:
         self._captioned: Ranks | None = None  # a caption names these ranks' run of outputs
 
     def put(self, lanes: Sequence[Lane], items: Sequence[Item]) -> None:
-        """Publish equal ``items``, one of each of ``lanes``."""
+        """Publish equal ``items``, one of each of ``lanes``, unless the view hides them."""
+        if (
+            self._view is not None
+            and not items[0].failure
+            and self._view.isdisjoint(lane.rank for lane in lanes)
+        ):
+            return
         if self.slots.ranks:
             lanes, items = self._beside_slots(lanes, items)
         if items:
@@ -63,6 +77,10 @@ class Page:
         if any(lane.rank in self.slots.ranks for lane, _ in rest):
             self.slots.flush()
         return [lane for lane, _ in rest], [item for _, item in rest]
+
+    def hides(self, rank: int) -> bool:
+        """Outputs that only this rank has are not published."""
+        return self._view is not None and rank not in self._view
 
     def take(self) -> list[Publish]:
         """What was published since the last call."""

@@ -169,7 +169,7 @@ class Tail:
         self.ends_in_return = text.endswith("\r")
         if self.ends_in_return:
             text = text[:-1]
-        records = _glued(text.split("\n")) if marked else text.split("\n")
+        records = glued(text.split("\n")) if marked else text.split("\n")
         rest = records.pop()
         return records, rest
 
@@ -278,7 +278,7 @@ class Tail:
         self._lane.push(self._line("\r" + text, at, True))
 
 
-def _glued(lines: list[str]) -> list[str]:
+def glued(lines: list[str]) -> list[str]:
     """Lines that a mark joins with the one before, as one; the program's own U+001F as it wrote it."""
     records: list[list[str]] = []
     for line in lines:
@@ -292,7 +292,7 @@ def _glued(lines: list[str]) -> list[str]:
 
 def unmarked(text: str) -> str:
     """What the program wrote, of a text that a rank has marked."""
-    return "\n".join(_glued(text.split("\n"))) if MARK in text else text
+    return "\n".join(glued(text.split("\n"))) if MARK in text else text
 
 
 def collapse(text: str) -> str:

@@ -4,7 +4,7 @@ import json
 
 from spmd_kernel.core.content import dumps
 from spmd_kernel.core.model import Message
-from spmd_kernel.core.outputs import CellOutputs, parse_label
+from spmd_kernel.core.outputs import CellOutputs, GroupedOutputs, OutputPolicy, parse_label
 
 
 def message(msg_type, **content):
@@ -37,6 +37,8 @@ class Cell:
     def __init__(self, size=4, ranks=None, **options):
         self.ranks = tuple(ranks if ranks is not None else range(size))
         self.outputs = CellOutputs(self.ranks, size, **options)
+        if options.get("policy", OutputPolicy()).mode == "grouped":
+            self.outputs = GroupedOutputs(self.outputs)
         self.size = size
         self.at = 0.0
         self.published = []

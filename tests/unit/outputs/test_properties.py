@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spmd_kernel.core.outputs import fold, parse_label
+from spmd_kernel.core.outputs import OutputPolicy, fold, parse_label
 
 from .document import Cell, display, error, message, result, stream
 
@@ -236,3 +236,99 @@ def test_clearing_loses_no_output_of_another_rank(size, data):
     for words in kept.values():
         for word in words:
             assert word in shown
+
+
+@given(st.lists(st.text("ab\n\x1f", max_size=6), max_size=6), st.data())
+@EXAMPLES
+def test_marks_are_taken_out_and_what_a_program_wrote_is_not(writes, data):
+    """A rank doubles U+001F of the program; a kernel that marks nothing keeps it as it is."""
+    writes = [f"{text}|" for text in writes]
+    sent = [w.replace("\x1f", "\x1f\x1f").replace("\n", "\n\x1f") + "\n" for w in writes]
+    cell, other = Cell(2), Cell(2, policy=OutputPolicy(marks=False))
+    while sent:
+        count = data.draw(st.integers(1, len(sent)))
+        cell.feed_all("".join(sent[:count]))
+        del sent[:count]
+    other.feed_all("".join(f"{w}\n" for w in writes))
+    for each in (cell, other):
+        each.finish()
+        each.close()
+        assert each.text == "".join(f"{w}\n" for w in writes)
+
+
+@given(st.integers(2, 4), st.data())
+@EXAMPLES
+def test_grouped_outputs_depend_on_what_was_said_alone(size, data):
+    """Any interleaving of ranks and streams, in any pieces, at any time: the same bytes."""
+    words = {r: data.draw(st.lists(said(), max_size=8), label=f"rank {r}") for r in range(size)}
+    shown = []
+    for _ in range(2):
+        cell = Cell(size, policy=OutputPolicy(mode="grouped"))
+        play_grouped(cell, data.draw, words)
+        shown.append([(p.msg_type, p.content, p.metadata) for p in cell.published])
+        streams, others = split_kinds(cell.by_rank())
+        for rank, things in words.items():
+            wanted = split_kinds({rank: [expected(*t) for t in things if t[0] != "update"]})
+            assert (streams[rank], others[rank]) == (wanted[0][rank], wanted[1][rank])
+    assert shown[0] == shown[1]
+
+
+def play_grouped(cell, draw, words):
+    """Each rank's streams come in pieces; between two other outputs in any order of the two."""
+    left = {rank: pieces(draw, things) for rank, things in words.items()}
+    while left:
+        rank = draw(st.sampled_from(sorted(left)))
+        if left[rank]:
+            cell.feed(rank, left[rank].pop(0))
+        else:
+            cell.finish(rank)
+            del left[rank]
+        cell.wait(draw(DELAYS))
+        assert not cell.published
+    cell.close()
+
+
+def pieces(draw, things):
+    out, texts = [], {"stdout": "", "stderr": ""}
+    for kind, word in [*things, (None, "")]:
+        if kind in texts:
+            texts[kind] += word + "\n"
+            continue
+        for name in draw(st.permutations(sorted(texts))):
+            text, texts[name] = texts[name], ""
+            at = draw(st.integers(0, len(text)))
+            out += [stream(part, name) for part in (text[:at], text[at:]) if part]
+        if kind:
+            out.append(as_message(kind, word))
+    return out
+
+
+def split_kinds(by_rank):
+    """Per rank: {stream: lines}, and all else in order."""
+    streams, others = {}, {}
+    for rank, items in by_rank.items():
+        streams[rank] = {n: [w for k, w in items if k == n] for n in ("stdout", "stderr")}
+        others[rank] = [item for item in items if item[0] not in ("stdout", "stderr")]
+    return streams, others
+
+
+@given(st.integers(2, 4), st.data())
+@EXAMPLES
+def test_a_view_shows_what_its_ranks_said_and_every_error(size, data):
+    cell = Cell(size, policy=OutputPolicy(show=(size - 1,)))
+    everything = Cell(size)
+    words = {r: data.draw(st.lists(said(), max_size=6), label=f"rank {r}") for r in range(size)}
+    for rank, things in words.items():
+        for thing in things:
+            for each in (cell, everything):
+                each.feed(rank, as_message(*thing))
+                each.wait(0.03)
+    for each in (cell, everything):
+        each.finish()
+        each.close()
+    shown, whole = cell.by_rank(), everything.by_rank()
+    assert shown[size - 1] == whole[size - 1]
+    for rank in range(size):
+        assert set(shown[rank]) <= set(whole[rank])
+        errors = [item for item in whole[rank] if item[0] == "error"]
+        assert [item for item in shown[rank] if item[0] == "error"] == errors
