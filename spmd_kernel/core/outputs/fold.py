@@ -84,13 +84,20 @@ class Fold:
         if not lanes:
             return False
         while lanes:
-            self._page.put(lanes, self._pop(lanes))
+            self._page.put(lanes, self._agreed(lanes))
             for lane in lanes:
                 lane.pos = 0
                 lane.lead = True
             lanes = self._agreeing()
         self._last = at
         return True
+
+    def _agreed(self, lanes: list[Lane]) -> list[Item]:
+        if len(lanes) > 1 or not lanes[0].items[0].several:
+            return self._pop(lanes)
+        block = lanes[0].pop_whole()  # nobody else is there to agree or not
+        lanes[0].recount()
+        return [block]
 
     def _agreeing(self) -> list[Lane]:
         """The ranks to be reckoned with, if all of them have the same in front."""
@@ -200,10 +207,36 @@ class Fold:
 
     def _release(self, youngest: float, flush: _Flush) -> bool:
         """Publish every head that came until ``youngest``, and what must precede it."""
-        released = False
+        released = self._release_blocks(youngest, flush)
         while self._pass(youngest, flush) or self._unblock(youngest, flush):
             released = True
         return released
+
+    def _release_blocks(self, youngest: float, flush: _Flush) -> bool:
+        """All that is ripe at once, if no two ranks have anything in common that one must wait for."""
+        if not any(lane.blocks for lane in self._order) or self._something_is_shared():
+            return False
+        released = False
+        for lane in self._order:
+            taken = 0
+            while lane.can_go and lane.items[0].is_ripe(youngest):
+                item = lane.pop_whole()
+                flush.add([lane], [item])
+                taken += len(item.keys_left()) if item.several else 1
+            if taken:
+                lane.pos += taken
+                lane.lead = False
+                lane.recount()
+                released = True
+        return released
+
+    def _something_is_shared(self) -> bool:
+        seen: dict[Hashable, int] = {}
+        for lane in self._order:
+            if not seen.keys().isdisjoint(lane.counts):
+                return True
+            seen.update(lane.counts)
+        return False
 
     def _pass(self, youngest: float, flush: _Flush) -> bool:
         taken = False

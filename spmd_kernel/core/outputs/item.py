@@ -22,11 +22,22 @@ class Item:
     held: ClassVar[bool] = False  # until every rank of the cell has finished
     urgent: ClassVar[bool] = False  # nothing is gained by waiting once it is in front
     failure: ClassVar[bool] = False  # the first of all ranks comes first
+    several: ClassVar[bool] = False  # it stands for many: see `part`
 
     def __init__(self, born: float, key: Hashable | None, size: int):
         self.born = born  # when it came
         self.key = key  # None: not complete, cannot be published yet
         self.size = size  # how much of what may be pending it takes, in characters
+
+    # Of an item that stands for `several`:
+
+    def part(self) -> tuple[Item, bool]:
+        """Take the first off; and whether it was the last."""
+        raise NotImplementedError
+
+    def keys_left(self) -> Sequence[Hashable]:
+        """The keys of those that it still stands for."""
+        raise NotImplementedError
 
     def is_ripe(self, youngest: float) -> bool:
         """It came early enough to go out in a flush that takes what came until ``youngest``."""

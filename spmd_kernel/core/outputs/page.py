@@ -205,10 +205,17 @@ class Page:
 
 
 def _contents(stream: str, text: str) -> list[bytes]:
-    """One message; halves of it, at a line's end if there is one, while it is too long."""
-    raw = dumps({"name": stream, "text": text})
-    if len(raw) <= MESSAGE:
-        return [raw]
-    middle = len(text) // 2
-    cut = text.rfind("\n", middle // 2, middle) + 1 or middle
-    return _contents(stream, text[:cut]) + _contents(stream, text[cut:])
+    """One message, or several where it is too long, parted at a line's end if there is one."""
+    contents: list[bytes] = []
+    start, length = 0, MESSAGE * 9 // 10  # a newline takes two bytes
+    while start < len(text):
+        end = start + length
+        if end < len(text):
+            end = text.rfind("\n", start + length // 2, end) + 1 or end
+        raw = dumps({"name": stream, "text": text[start:end]})
+        if len(raw) > MESSAGE and length > 1:
+            length //= 2  # many bytes a character
+            continue
+        contents.append(raw)
+        start = end
+    return contents

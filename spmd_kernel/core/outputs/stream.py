@@ -20,6 +20,7 @@ from .page import Page
 from .slots import Slots
 
 MARK = "\x1f"
+BLOCK = 16  # lines of one message that are worth a block
 _SPECIAL = re.compile("[\0\r\x1b\x1f]")
 _MARKED_RETURN = re.compile("\r\n\x1f((?:\x1f\x1f)*)(?!\x1f)")
 
@@ -57,6 +58,44 @@ class Line(Item):
 
     def to_slot(self, slots: Slots, rank: int) -> bool:
         return slots.text(rank, self.text + "\n" if self.is_line else self.text)
+
+
+class Block(Item):
+    """Complete lines of one message, none of which any rule of `keys` changes.
+
+    They are split, counted, labelled and joined by the interpreter, not one by one by us: that is
+    what makes 100,000 lines cheap.  Its ``key`` is that of its first line.
+    """
+
+    __slots__ = ("keys", "lines", "start", "stream")
+    barrier = False
+    several = True
+
+    def __init__(self, born: float, lines: list[str], prefix: str, stream: str, size: int):
+        self.lines = lines
+        self.keys = [prefix + line for line in lines] if prefix else lines
+        self.start = 0  # lines before it were parted from the block
+        self.stream = stream
+        super().__init__(born, self.keys[0], size)
+
+    def part(self) -> tuple[Line, bool]:
+        line = Line(self.born, self.key, self.lines[self.start], self.stream, True)
+        self.start += 1
+        self.size -= line.size
+        is_empty = self.start == len(self.lines)
+        if not is_empty:
+            self.key = self.keys[self.start]
+        return line, is_empty
+
+    def keys_left(self) -> list[str]:
+        return self.keys[self.start :] if self.start else self.keys
+
+    def publish(self, page: Page, ranks: Ranks, items: Sequence[Item]) -> None:
+        lines = self.lines[self.start :] if self.start else self.lines
+        page.text(self.stream, ranks, "\n".join(lines), True)
+
+    def to_slot(self, slots: Slots, rank: int) -> bool:
+        return slots.text(rank, "\n".join(self.lines[self.start :]) + "\n")
 
 
 class OpenLine(Line):
@@ -128,13 +167,16 @@ class Tail:
 
     def feed(self, text: str, at: float) -> None:
         if (
-            self._open is None
-            and self._state is None
+            self._state is None
             and not self.ends_in_return
             and not self._colour
             and _SPECIAL.search(text) is None
         ):
-            self._plain(text, at)
+            if self._open is not None:  # a message may end anywhere in a line
+                line, newline, text = text.partition("\n")
+                self._special(line + newline, at)
+            if text:
+                self._plain(text, at)
         elif text:
             self._special(text, at)
 
@@ -142,7 +184,9 @@ class Tail:
         lines = text.split("\n")
         rest = lines.pop()
         prefix, stream, push = self._prefix, self.stream, self._lane.push
-        if Keys.plain(text):
+        if len(lines) >= BLOCK and Keys.plain(text):
+            push(Block(at, lines, prefix, stream, len(text) - len(rest)))
+        elif Keys.plain(text):
             for line in lines:
                 push(Line(at, prefix + line, line, stream, True))
         else:
