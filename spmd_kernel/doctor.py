@@ -48,6 +48,7 @@ COUNT = Variable("(auto|0*[1-9][0-9]*)?", "a number of processes: 1, 2, … or a
 VARIABLES = {
     "SPMD_PROCESSES": COUNT,
     "SPMD_MAX_PROCESSES": COUNT,
+    "SPMD_OUTPUT": Variable("live|grouped", "live or grouped"),
     "SPMD_LOG": Variable("(?i:debug|info|warning|error|critical)", "a level such as INFO"),
 }
 

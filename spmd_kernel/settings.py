@@ -14,6 +14,7 @@ from typing import Any
 from . import kernelspecs
 from .core.errors import UsageError
 from .core.model import Settings
+from .core.outputs import MODES
 from .gpus import visible_gpus
 from .kernelspecs import Kernelspec
 
@@ -40,6 +41,7 @@ def from_environment(
 
     ``SPMD_PROCESSES`` (a number, or ``auto``: one per visible GPU, or else 2) wins over the
     ``metadata.spmd.processes`` of our kernelspec; ``SPMD_MAX_PROCESSES`` limits both.
+    ``SPMD_OUTPUT`` is how outputs are shown, whatever ``%processes --output`` says.
     """
     if platform in ("win32", "cygwin"):
         raise UsageError("Windows is not supported", "run Jupyter inside WSL2")
@@ -49,6 +51,9 @@ def from_environment(
     wanted = _spmd_metadata(str(connection.get("kernel_name") or ""))
     kernelspec = _target(str(wanted.get("kernel") or kernelspecs.NATIVE))
     limit = _variable(environ, "SPMD_MAX_PROCESSES")
+    output = environ.get("SPMD_OUTPUT", "").strip()
+    if output not in ("", *MODES):
+        raise UsageError(f"SPMD_OUTPUT is {output!r}", f"SPMD_OUTPUT is {' or '.join(MODES)}")
     pinned = _variable(environ, "SPMD_PROCESSES")
     configured = _count(wanted.get("processes", 1), "metadata.spmd.processes", environ)
     settings = Settings(
@@ -58,6 +63,7 @@ def from_environment(
         processes=_limited(pinned or configured, limit),
         pinned=_limited(pinned, limit) if pinned else None,
         max_processes=limit,
+        output=next((mode for mode in MODES if mode == output), None),
         environ=dict(environ),
         argv=tuple(rest),
         linux=platform.startswith("linux"),

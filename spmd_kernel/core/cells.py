@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from .content import Content, dumps, read
@@ -18,7 +18,7 @@ from .errors import BadMessage, Interrupted, RankLost, SpmdError
 from .fanout import Bare, Fanout, Outputs, error_message, raw
 from .magics.base import Run
 from .model import Channel, FromFront, Header, Interrupt, Message, Rank, ToFront, ToRank
-from .outputs import CellOutputs, DisplayIds, Publish
+from .outputs import Client, DisplayIds, Publish, outputs_of
 from .replies import distinct, error_reply, merge_replies, payload_of
 from .stage import Stage
 
@@ -74,6 +74,13 @@ class Cell:
         return not self.content.flag("allow_stdin", True)
 
     @property
+    def client(self) -> Client:
+        """Notebooks name the cell; a console has none to name."""
+        if self.headless:
+            return "headless"
+        return "notebook" if "cellId" in self.message.metadata else "terminal"
+
+    @property
     def msg_id(self) -> str:
         return self.message.msg_id
 
@@ -127,6 +134,8 @@ class Cells:
     def _begin(self, cell: Cell) -> None:
         self.running = cell
         self.last_header = cell.message.header
+        if cell.client != self._stage.policy.client:
+            self._stage.policy = replace(self._stage.policy, client=cell.client)
         cell.count = self.count + 1 if cell.counts else self.count
         self._stage.status("busy", cell.message.header)
         if not cell.silent:
@@ -185,7 +194,9 @@ class Cells:
 
     def _fanout(self, cell: Cell, want: Run, stores: bool, resume: Callable[[], None]) -> Fanout:
         size = self._ranks.size
-        outputs: Outputs = Bare() if size == 1 else CellOutputs(want.ranks, size, self._display_ids)
+        outputs: Outputs = Bare()
+        if size > 1:
+            outputs = outputs_of(want.ranks, size, self._display_ids, self._stage.policy)
         msg_id = cell.msg_id if stores else f"{cell.msg_id}{ROUND}{cell.rounds}"
         return Fanout(msg_id, want.ranks, size, outputs, self._stage.at, resume, stores)
 

@@ -27,6 +27,8 @@ from .model import (
     Facts,
     FromFront,
     FromRank,
+    LogFailed,
+    Rank,
     RankExited,
     RankReady,
     Settings,
@@ -36,13 +38,14 @@ from .model import (
     Surveyed,
     TimerFired,
 )
-from .outputs import DisplayIds
+from .outputs import DisplayIds, OutputPolicy
 from .prelude import Prelude
 from .replies import payload_of
 from .reports import Reports
 from .requests import Requests
 from .stage import Stage
 from .stdin import Stdin
+from .transcript import Transcript
 
 SIGINT = 2
 
@@ -56,6 +59,7 @@ class Hub:
         self.comms = Comms(self.stage)
         self.stdin = Stdin(self.stage)
         self.display_ids = DisplayIds()
+        self.transcript = Transcript(self.stage)
         self.late = Late(self.stage, self.display_ids)
         self.cells = Cells(
             self.stage, self.group, self.display_ids, self._cell_script, self._perform, self._ended
@@ -71,6 +75,7 @@ class Hub:
             self.comms,
             self.stdin,
             self.late,
+            self.transcript,
             self.conversations,
             self._is_held,
         )
@@ -118,6 +123,8 @@ class Hub:
             case Surveyed():
                 if resume := self._surveys.pop(event.token, None):
                     resume(event.facts)
+            case LogFailed():
+                self.reports.log_failed(event)
             case Began():
                 self._begin()
 
@@ -192,6 +199,8 @@ class Hub:
                     )
                 )
             case Run():
+                if self.cells.running is not None:
+                    self.transcript.begin(self.cells.running.msg_id)
                 call_is_cell = self.cells.running is not None and self._stores
                 self.cells.run(talk, want, stores=call_is_cell)
             case Say():
@@ -217,7 +226,7 @@ class Hub:
         self._survey_token += 1
         token = self._survey_token
         self._surveys[token] = resume
-        self.stage.emit(Survey(token, want.kernels))
+        self.stage.emit(Survey(token, want.kernels, want.folder))
         return lambda: self._surveys.pop(token, None)
 
     def _say(self, text: str) -> None:
@@ -322,6 +331,16 @@ class _MagicView:
 
     def set_on_error(self, value: str) -> None:
         self._hub.cells.on_error = value
+
+    @property
+    def policy(self) -> OutputPolicy:
+        return self._hub.stage.policy
+
+    def set_policy(self, value: OutputPolicy) -> None:
+        self._hub.stage.policy = value
+
+    def said(self, rank: Rank) -> str:
+        return self._hub.transcript.of(rank)
 
 
 def _ends(item: Any) -> bool:

@@ -6,7 +6,7 @@ It is never dropped.  It goes to the cell that it names, else to that rank's run
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import BadMessage
 from .fanout import Bare, Outputs, raw
@@ -33,13 +33,18 @@ class Late:
         key = str(parent.get("msg_id", ""))
         entry = self._open.get(key)
         if entry is None:
-            outputs = Bare() if world == 1 else CellOutputs(alive, world, self._display_ids)
-            entry = self._open[key] = _Open(parent, outputs)
+            entry = self._open[key] = _Open(parent, self._outputs(alive, world))
         try:
             published = entry.outputs.feed(rank, message, self._stage.at)
         except BadMessage:
             published = [raw(message)]
         self._show(key, entry, published)
+
+    def _outputs(self, alive: tuple[Rank, ...], world: int) -> Outputs:
+        if world == 1:
+            return Bare()
+        policy = replace(self._stage.policy, mode="live")  # there is no end to wait for
+        return CellOutputs(alive, world, self._display_ids, policy=policy)
 
     def due(self, key: str) -> None:
         if entry := self._open.get(key):

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 Rank = int
 Channel = Literal["shell", "control", "stdin", "iopub"]
+OutputMode = Literal["live", "grouped"]  # as it comes, or rank by rank at the cell's end
 Header = Mapping[str, Any]
 Buffer = bytes | memoryview
 NO_HEADER: Header = {}
@@ -100,6 +101,7 @@ class Facts:
     gpus: tuple[str, ...] = ()
     rss: Mapping[Rank, int] = field(default_factory=dict)
     kernels: Mapping[str, str] = field(default_factory=dict)  # installed: name -> language
+    unwritable: str = ""  # why the folder asked about cannot be written to
 
 
 # ---------------------------------------------------------------- events: what happened
@@ -185,6 +187,15 @@ class Surveyed:
     facts: Facts
 
 
+@dataclass(frozen=True, slots=True)
+class LogFailed:
+    """Files in this folder cannot be written any more; said once for each folder."""
+
+    at: float
+    folder: str
+    reason: str
+
+
 Event = (
     Began
     | FromFront
@@ -195,6 +206,7 @@ Event = (
     | TimerFired
     | Signalled
     | Surveyed
+    | LogFailed
 )
 
 # ---------------------------------------------------------------- effects: what to do
@@ -262,11 +274,22 @@ class CancelTimer:
 class Survey:
     """Look at the machine; answered by `Surveyed` with the same token.
 
-    ``kernels``: also which kernelspecs are installed.
+    ``kernels``: also which kernelspecs are installed.  ``folder``: whether files can be written
+    there; it is made if need be.
     """
 
     token: int
     kernels: bool = False
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendLog:
+    """Append what a rank said to its file in a folder.  A failure is answered by `LogFailed`."""
+
+    folder: str
+    rank: Rank
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +305,19 @@ class Exit:
     code: int
 
 
-Effect = ToFront | ToRank | Launch | Interrupt | Stop | SetTimer | CancelTimer | Survey | Log | Exit
+Effect = (
+    ToFront
+    | ToRank
+    | Launch
+    | Interrupt
+    | Stop
+    | SetTimer
+    | CancelTimer
+    | Survey
+    | AppendLog
+    | Log
+    | Exit
+)
 
 # ---------------------------------------------------------------- settings: what never changes
 
@@ -297,6 +332,7 @@ class Settings:
     processes: int = 1  # world size at kernel start
     pinned: int | None = None  # SPMD_PROCESSES: wins over the magic
     max_processes: int | None = None  # SPMD_MAX_PROCESSES
+    output: OutputMode | None = None  # SPMD_OUTPUT: wins over the magic
     environ: Mapping[str, str] = field(default_factory=dict)  # inherited by the ranks
     ports: tuple[int, ...] = ()  # held for MASTER_PORT and JAX, an even number
     argv: tuple[str, ...] = ()  # passed on to the ranks

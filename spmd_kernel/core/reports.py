@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .cells import ROUND, Cells
 from .comms import Comms
 from .content import dumps
 from .conversation import Conversations
 from .errors import RankLost
-from .group import Group, Slot
+from .group import Group, Slot, State
 from .late import Late
-from .model import FromRank, Header, Message, Rank, RankExited
+from .model import FromRank, Header, LogFailed, Message, Rank, RankExited
 from .requests import Life
 from .stage import Stage
 from .stdin import Stdin
+from .transcript import Transcript
 
 IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
 COMMS = {"comm_open", "comm_msg", "comm_close"}
@@ -38,6 +40,7 @@ class Reports:
         comms: Comms,
         stdin: Stdin,
         late: Late,
+        transcript: Transcript,
         conversations: Conversations,
         is_held: Callable[[str], bool],
     ):
@@ -48,14 +51,15 @@ class Reports:
         self._comms = comms
         self._stdin = stdin
         self._late = late
+        self._transcript = transcript
         self._conversations = conversations
         self._is_held = is_held
 
     def heard(self, event: FromRank) -> None:
-        if self._group.current(event.rank, event.generation) is None:
-            self._stage.log(
-                "debug", f"late {event.message.msg_type} of a replaced rank {event.rank}"
-            )
+        slot = self._group.current(event.rank, event.generation)
+        if slot is None or slot.state is State.DEAD:
+            kind = event.message.msg_type
+            self._stage.log("debug", f"late {kind} of rank {event.rank}, which is gone")
         elif event.channel == "iopub":
             self._iopub(event.rank, event.message)
         elif event.channel == "stdin":
@@ -77,6 +81,7 @@ class Reports:
             if b'"idle"' in message.content:
                 self._idle(rank, message.parent_id)
         elif kind in OUTPUTS:
+            self._transcript.heard(rank, message)
             fanout = self._cells.fanout_of(message.parent_id)
             if fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
                 self._cells.output(fanout, rank, message)
@@ -130,6 +135,21 @@ class Reports:
             self._comms.lost(rank)
             self._conversations.lost(rank)
         self._group.check()
+
+    def log_failed(self, event: LogFailed) -> None:
+        """Said once; cells go on without the files."""
+        policy = self._stage.policy
+        if policy.log_dir == event.folder:
+            self._stage.policy = replace(policy, log_dir="")
+        text = (
+            f"no more text is written to log files in {event.folder}: {event.reason}\n"
+            "hint: `%processes --log-dir DIR` names another folder\n"
+        )
+        self._stage.log("warning", text.splitlines()[0])
+        running = self._cells.running
+        header = running.message.header if running else self._cells.last_header
+        if header is not None:
+            self._stage.publish("stream", dumps({"name": "stderr", "text": text}), header)
 
     def _report_death(self, slot: Slot) -> None:
         """At once, in the running cell; between cells, in the last one."""

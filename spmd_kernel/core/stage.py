@@ -1,4 +1,5 @@
-"""What all machines of one hub share: the settings, the time of the event at hand, the outbox.
+"""What all machines of one hub share: settings, how outputs are shown, the time of the event at
+hand, the outbox.
 
 A machine appends its effects here instead of returning lists, so that a long chain of calls (a rank
 dies, its cell ends, the next one starts) needs no plumbing.  `Hub.handle` empties the outbox.
@@ -22,11 +23,13 @@ from .model import (
     Settings,
     ToFront,
 )
+from .outputs import OutputPolicy
 
 
 class Stage:
     def __init__(self, settings: Settings):
         self.settings = settings
+        self.policy = OutputPolicy(settings.output or "live", marks=bool(settings.setup))
         self.at = 0.0
         self.effects: list[Effect] = []
         self._serial = 0

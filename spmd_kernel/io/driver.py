@@ -24,6 +24,7 @@ import zmq
 from ..core.errors import UsageError
 from ..core.hub import Hub
 from ..core.model import (
+    AppendLog,
     Began,
     CancelTimer,
     Cause,
@@ -36,6 +37,7 @@ from ..core.model import (
     Interrupt,
     Launch,
     Log,
+    LogFailed,
     Message,
     Rank,
     RankExited,
@@ -55,10 +57,12 @@ from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
 from .connection import ConnectionInfo
 from .front import Front
+from .logfiles import LogFiles
 from .machine import survey
 from .rank import RankLink
 from .wire import Wire
 
+REPLAYS = 1024  # signatures of clients' messages that are remembered
 PORTS = 16  # held: eight pairs of MASTER_PORT and JAX port, a fresh pair per world
 POLITE_SECONDS = 1.5  # between shutdown_request and SIGTERM
 
@@ -80,7 +84,7 @@ class Driver:
         self._front = Front(
             self._context,
             connection,
-            Wire(connection.key, connection.signature_scheme),
+            Wire(connection.key, connection.signature_scheme, remember=REPLAYS),
             self._from_front,
             lambda topic: self._feed(Subscribed(loop.time(), topic)),
             log.warning,
@@ -92,6 +96,9 @@ class Driver:
         self._engine = load_engine("local")(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
+        self._log_files = LogFiles(
+            lambda *why: self._later(lambda: self._feed(LogFailed(loop.time(), *why)))
+        )
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._polite: dict[Rank, asyncio.TimerHandle] = {}
         self._leaving: asyncio.Future[int] = loop.create_future()
@@ -121,6 +128,7 @@ class Driver:
         await self._engine.close()
         self._front.close()
         self._ports.close()
+        self._log_files.close()
         self._context.term()
 
     # ---------------------------------------------------------------- events
@@ -195,8 +203,11 @@ class Driver:
             case Stop():
                 self._stop(effect.ranks, now=effect.now)
             case Survey():
-                facts = survey(self._engine.pids(), kernels=effect.kernels)
+                self._log_files.forgive(effect.folder)
+                facts = survey(self._engine.pids(), kernels=effect.kernels, folder=effect.folder)
                 self._later(lambda: self._feed(Surveyed(self._loop.time(), effect.token, facts)))
+            case AppendLog():
+                self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
                 log.log(LEVELS[effect.level], "%s", effect.text)
             case Exit():

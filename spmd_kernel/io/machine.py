@@ -10,6 +10,7 @@ from .. import kernelspecs
 from ..core.model import Facts, Rank
 from ..engines.cgroup import memory_left
 from ..gpus import visible_gpus
+from .logfiles import probe
 
 ROOT = Path("/")
 
@@ -20,14 +21,18 @@ def survey(
     root: Path = ROOT,
     *,
     kernels: bool = False,
+    folder: str = "",
 ) -> Facts:
     """What this machine has left for the ranks, in bytes.  A rank that is gone has no rss.
 
-    ``kernels``: also the language of each kernelspec that ranks could run.
+    ``kernels``: also the language of each kernelspec that ranks could run.  ``folder``: whether
+    log files can be written there.
     """
     sizes = {rank: size for rank, pid in pids.items() if (size := _rss(root, pid)) is not None}
     languages = _languages() if kernels else {}
-    return Facts(_memory_available(root), visible_gpus(environ, root), sizes, languages)
+    return Facts(
+        _memory_available(root), visible_gpus(environ, root), sizes, languages, probe(folder)
+    )
 
 
 def _languages() -> dict[str, str]:

@@ -141,3 +141,16 @@ def test_the_setup_code_runs_a_file_and_leaves_nothing(tmp_path: Path) -> None:
     code = f"before = set(globals())\n{setup_code(path)}\nprint(set(globals()) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines() == [str(path), "{'before'}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "output"), [("grouped", "grouped"), (" live ", "live"), ("", None)]
+)
+def test_how_outputs_are_shown(value: str, output: str | None, begin: Begin) -> None:
+    assert begin(None, {"SPMD_OUTPUT": value}).settings.output == output
+
+
+def test_an_unknown_way_to_show_outputs_is_refused(begin: Begin) -> None:
+    with pytest.raises(UsageError, match="SPMD_OUTPUT is 'group'") as caught:
+        begin(None, {"SPMD_OUTPUT": "group"})
+    assert "live or grouped" in caught.value.hint

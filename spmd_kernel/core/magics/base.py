@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..model import Channel, Rank, Settings
+from ..outputs import OutputPolicy
 
 OnError = Literal["wait", "stop"]
 ON_ERROR: tuple[OnError, ...] = ("wait", "stop")
@@ -45,9 +46,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Look at the machine; resumed with `model.Facts`. ``kernels``: kernelspecs, too."""
+    """Look at the machine; resumed with `model.Facts`.
+
+    ``kernels``: at kernelspecs, too; ``folder``: whether files can be written there.
+    """
 
     kernels: bool = False
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class RankView:
 
 
 class Context(Protocol):
-    """The hub's read-only view, with the one setting that magics may change."""
+    """The hub's read-only view, with the two settings that magics may change."""
 
     @property
     def settings(self) -> Settings: ...
@@ -136,6 +141,15 @@ class Context(Protocol):
     def headless(self) -> bool: ...
 
     def set_on_error(self, value: OnError) -> None: ...
+
+    @property
+    def policy(self) -> OutputPolicy:
+        """How outputs are shown."""
+
+    def set_policy(self, value: OutputPolicy) -> None: ...
+
+    def said(self, rank: Rank) -> str:
+        """What a rank said in the last cell, as text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..model import Facts, Rank, Settings
+from ..outputs import OutputPolicy
+from . import viewing
 from .arguments import Arguments, did_you_mean, expand, parse, words
 from .base import (
     ON_ERROR,
@@ -24,6 +26,7 @@ from .base import (
     StartReport,
     Steps,
 )
+from .viewing import Viewing
 from .wording import MB, count, duration, listed, megabytes, name_ranks
 
 RANK_MEMORY = 40 * MB  # resident memory of a fresh ipykernel rank, measured
@@ -32,7 +35,9 @@ MOST = 4096  # ranks on one machine: above, a typing error
 OURS = frozenset(  # set by us, differently on each rank
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"]
 )
-_USAGE = "%processes N|auto [--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]"
+_USAGE = f"""\
+%processes N|auto [--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]
+                  {viewing.USAGE}"""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _HELP = f"""\
@@ -47,6 +52,7 @@ Run every cell from here on on N ranks: N processes, each an ordinary kernel. St
   --on-error      what the others do when a rank fails: `wait` lets them go on, `stop` interrupts
                   those still running 5 s later (the default where nobody can answer: nbclient,
                   papermill, nbconvert)
+{viewing.HELP}
 
 N alive ranks already: nothing happens. Some of N dead: only those are started again, the others
 keep their memory. Another N: the old ranks stop and their memory is cleared. `%processes` alone
@@ -80,6 +86,7 @@ class _Options:
     env: dict[str, str] = field(default_factory=dict)
     on_error: OnError | None = None
     kernel: str | None = None
+    view: Viewing = field(default_factory=Viewing)
 
     def moves(self, context: Context) -> bool:
         """The ranks shall run another kernelspec than they do."""
@@ -89,22 +96,39 @@ class _Options:
 def _processes(call: Call, context: Context) -> Steps:
     options = yield from _read(call, context)
     if options.size is None and not (options.fresh or options.env or options.kernel):
-        yield Say(_only_on_error(options, context))
+        yield from _only_settings(options, context)
         return
-    facts: Facts = yield Look(kernels=options.moves(context))
+    facts: Facts = yield Look(options.moves(context), options.view.log_dir or "")
     if options.kernel is not None and options.moves(context):
         _require_kernel(options.kernel, facts, context.settings)
     asked, why = _asked(options, context, facts)
     size, notes = _decide(asked, why, context.settings)
-    report = yield from _bring_about(size, options, context, facts)
+    policy, shown = viewing.decide(options.view, context.policy, size, context.settings, facts)
+    report = yield from _bring_about(size, options, context, facts, policy)
     parts = [report[0], *notes, *report[1:]]
     if options.on_error:
         parts.append(_set_on_error(options.on_error, context))
-    yield Say(_line(parts))
+    context.set_policy(policy)
+    yield Say(_line([*parts, *shown]))
+
+
+def _only_settings(options: _Options, context: Context) -> Steps:
+    """The ranks stay as they are."""
+    parts: list[str] = []
+    if options.on_error:
+        parts.append(_set_on_error(options.on_error, context))
+    if options.view:
+        facts: Facts = yield Look(folder=options.view.log_dir or "")
+        policy, shown = viewing.decide(
+            options.view, context.policy, len(context.world) or 1, context.settings, facts
+        )
+        context.set_policy(policy)
+        parts += shown
+    yield Say(_line(parts) if parts else _present(context))
 
 
 def _bring_about(
-    size: int, options: _Options, context: Context, facts: Facts
+    size: int, options: _Options, context: Context, facts: Facts, policy: OutputPolicy
 ) -> Generator[Start, StartReport, list[str]]:
     """The ranks that are missing; what to say about it, the main thing first."""
     dead = tuple(view.rank for view in context.world if view.state == "dead")
@@ -115,11 +139,11 @@ def _bring_about(
     if same:
         _require_memory(len(dead), facts.memory_available, dead)
         report = yield Start(size, keep=True)
-        return _revived(report, context) + _env_note(options)
+        return _revived(report, _took(report, policy, "after"), context) + _env_note(options)
     alive = len(context.world) - len(dead)
     _require_memory(size, _with_freed(facts))
     report = yield Start(size, options.env, kernel=options.kernel)
-    return _started(report, size, alive, facts)
+    return _started(report, _took(report, policy, "in"), size, alive, facts)
 
 
 # ---------------------------------------------------------------- reading
@@ -134,6 +158,7 @@ def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
         dict(map(_variable, arguments.values.get("--env", ()))),
         next((known for known in ON_ERROR if known == arguments.last("--on-error")), None),
         arguments.last("--kernel"),
+        viewing.read(arguments),
     )
 
 
@@ -243,9 +268,7 @@ def _require_memory(starting: int, available: int | None, dead: tuple[Rank, ...]
 # ---------------------------------------------------------------- saying
 
 
-def _only_on_error(options: _Options, context: Context) -> str:
-    if options.on_error:
-        return _line([_set_on_error(options.on_error, context)])
+def _present(context: Context) -> str:
     dead = [view.rank for view in context.world if view.state == "dead"]
     size = count(len(context.world), "rank")
     parts = [f"{size}, {name_ranks(dead)} dead" if dead else size, "%ranks shows them"]
@@ -272,17 +295,22 @@ def _env_note(options: _Options) -> list[str]:
     return [f"--env {listed(list(options.env))} is for ranks started anew (add --fresh)"]
 
 
-def _revived(report: StartReport, context: Context) -> list[str]:
+def _took(report: StartReport, policy: OutputPolicy, after: str) -> str:
+    """Not in grouped mode, where the same run gives the same text."""
+    return "" if policy.mode == "grouped" else f" {after} {duration(report.seconds)}"
+
+
+def _revived(report: StartReport, took: str, context: Context) -> list[str]:
     kept = [view.rank for view in context.world if view.state != "dead"]
     verb = "is" if len(report.ranks) == 1 else "are"
-    parts = [f"{name_ranks(report.ranks)} {verb} back after {duration(report.seconds)}"]
+    parts = [f"{name_ranks(report.ranks)} {verb} back{took}"]
     if kept:
         parts.append(f"{name_ranks(kept)} kept {'its' if len(kept) == 1 else 'their'} memory")
     return parts + _details(report)
 
 
-def _started(report: StartReport, size: int, old: int, facts: Facts) -> list[str]:
-    ready = f"{count(size, 'rank')} ready in {duration(report.seconds)} on {_devices(facts)}"
+def _started(report: StartReport, took: str, size: int, old: int, facts: Facts) -> list[str]:
+    ready = f"{count(size, 'rank')} ready{took} on {_devices(facts)}"
     parts = [ready, *_details(report)]
     if report.memory_cleared:
         parts.append(f"memory of the {count(old, 'old rank')} cleared")
@@ -315,6 +343,7 @@ PROCESSES = Magic(
         Option("--kernel", "NAME"),
         Option("--env", "K=V"),
         Option("--on-error", "wait|stop", ON_ERROR),
+        *viewing.OPTIONS,
     ),
     ("auto",),
 )

@@ -8,11 +8,14 @@ from .cell import CellOutputs
 from .grouped import GroupedOutputs
 from .ids import DisplayIds
 from .labels import label, parse_label, rank_ranges
-from .policy import OutputPolicy
+from .policy import MODES, Client, OutputPolicy
 from .publish import Publish
+from .stream import unmarked
 
 __all__ = [
+    "MODES",
     "CellOutputs",
+    "Client",
     "DisplayIds",
     "GroupedOutputs",
     "OutputPolicy",
@@ -21,6 +24,7 @@ __all__ = [
     "outputs_of",
     "parse_label",
     "rank_ranges",
+    "unmarked",
 ]
 
 

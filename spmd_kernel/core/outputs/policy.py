@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+from ..model import OutputMode
 from .item import Ranks
 
-Mode = Literal["live", "grouped"]
-MODES: tuple[Mode, ...] = ("live", "grouped")
+MODES: tuple[OutputMode, ...] = ("live", "grouped")
 Client = Literal["notebook", "headless", "terminal"]
 
 
@@ -20,7 +20,7 @@ class OutputPolicy:
     written too; empty for nowhere.  ``marks``: the ranks mark the lines of one write call.
     """
 
-    mode: Mode = "live"
+    mode: OutputMode = "live"
     show: Ranks | None = None
     log_dir: str = ""
     client: Client = "notebook"

@@ -10,6 +10,7 @@ import pytest
 from spmd_kernel.core.magics import MAGICS
 from spmd_kernel.core.magics.base import Call, RankView
 from spmd_kernel.core.model import Settings
+from spmd_kernel.core.outputs import OutputPolicy
 
 
 @dataclass
@@ -20,6 +21,8 @@ class World:
     settings: Settings = field(default_factory=lambda: Settings(session="s"))
     on_error: str | None = None
     headless: bool = False
+    policy: OutputPolicy = field(default_factory=OutputPolicy)
+    words: dict[int, str] = field(default_factory=dict)  # what each rank said
 
     @property
     def kernel(self):
@@ -27,6 +30,12 @@ class World:
 
     def set_on_error(self, value):
         self.on_error = value
+
+    def set_policy(self, value):
+        self.policy = value
+
+    def said(self, rank):
+        return self.words.get(rank, "")
 
 
 def world_of(*states, **settings):
