@@ -44,18 +44,49 @@ QUIET_EXECUTE = {"silent": True, "store_history": False}
 GIB = 1 << 30
 
 
+Question = tuple[str, bool]  # prompt, whether it is a password
+
+
 @dataclass
 class FakeRank:
+    """One rank process.  It waits in ``input()`` while it has a question, unless it is a liar."""
+
     rank: int
     generation: int
     env: Mapping[str, str]
     ready: bool = False
     stopping: bool = False
     interrupted: bool = False
+    liar: bool = False  # it has sent something that no kernel would
     inbox: deque[Message] = field(default_factory=deque)  # shell: one after the other
     control: deque[Message] = field(default_factory=deque)
+    questions: dict[str, Question] = field(default_factory=dict)  # by id of its input_request
     answers: list[Any] = field(default_factory=list)  # input_replies
     count: int = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.ready and not self.stopping
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.questions) and not self.liar
+
+    def hear(self, answer: Message) -> None:
+        """An input_reply: to a question of its own that is still open."""
+        asked = str(answer.parent.get("msg_id"))
+        assert self.liar or asked in self.questions, "answered a rank that does not wait for it"
+        question = self.questions.pop(asked, None)
+        self.questions = {k: q for k, q in self.questions.items() if q != question}
+        self.answers.append(json.loads(answer.content)["value"])
+
+
+@dataclass
+class Asking:
+    """The question that is with a client, and who has asked it, by id of the input_request."""
+
+    effect: ToFront
+    askers: dict[str, FakeRank]
 
 
 @dataclass
@@ -64,10 +95,19 @@ class Sent:
 
     message: Message
     channel: str
+    idents: tuple[bytes, ...] = (b"client",)
     effects: list[ToFront] = field(default_factory=list)
 
     def of(self, *kinds: str) -> list[ToFront]:
         return [e for e in self.effects if e.msg_type in kinds]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [effect.msg_type for effect in self.effects]
+
+    @property
+    def finished(self) -> bool:
+        return "idle" in self.states
 
     @property
     def replies(self) -> list[ToFront]:
@@ -107,6 +147,7 @@ class World:
         self.logs: list[Log] = []
         self.exits: list[int] = []
         self.launches: list[Launch] = []
+        self.asking: Asking | None = None
         self._ids = itertools.count()
         self.feed(Began(self.at))
 
@@ -124,6 +165,8 @@ class World:
                 sent = self.sent.get(str(effect.parent.get("msg_id")))
                 if sent is not None:
                     sent.effects.append(effect)
+                if effect.msg_type == "input_request":
+                    self._show_question(effect)
             case ToRank():
                 self._to_rank(effect)
             case SetTimer():
@@ -139,6 +182,7 @@ class World:
                 for rank in effect.ranks:
                     if rank in self.ranks:
                         self.ranks[rank].interrupted = True
+                        self.ranks[rank].questions.clear()  # input() raises KeyboardInterrupt
             case Stop():
                 for rank in effect.ranks:
                     if rank in self.ranks:
@@ -156,28 +200,94 @@ class World:
             if fake is None:
                 continue
             if effect.channel == "stdin":
-                fake.answers.append(json.loads(effect.message.content)["value"])
+                fake.hear(effect.message)
             elif effect.channel == "control":
                 fake.control.append(effect.message)
             else:
                 fake.inbox.append(effect.message)
 
+    # ---------------------------------------------------------------- questions
+
+    def _show_question(self, effect: ToFront) -> None:
+        content = json.loads(effect.content)
+        assert not self.question_open, "two questions at once"
+        askers = {
+            msg_id: fake
+            for fake in self.ranks.values()
+            for msg_id, question in fake.questions.items()
+            if self._is_shown(question, content)
+        }
+        assert askers, "a question that nobody asks"
+        self.asking = Asking(effect, askers)
+
+    @staticmethod
+    def _is_shown(question: Question, content: Mapping[str, Any]) -> bool:
+        """The prompt may have ranks in front of it."""
+        prompt, password = question
+        return content["prompt"].endswith(prompt) and content["password"] is password
+
+    @property
+    def question_open(self) -> bool:
+        """Somebody waits for the answer to what the client was asked last."""
+        asking = self.asking
+        if asking is None or self.sent[str(asking.effect.parent["msg_id"])].finished:
+            return False
+        return bool(self.waiting_askers(asking))
+
+    def waiting_askers(self, asking: Asking) -> list[FakeRank]:
+        return [
+            fake
+            for msg_id, fake in asking.askers.items()
+            if self.ranks.get(fake.rank) is fake and msg_id in fake.questions
+        ]
+
+    def answer(self, value: str) -> Sent:
+        """The client types an answer; ranks that wait for it, and only they, get it."""
+        asking, open_ = self.asking, self.question_open
+        self.asking = None
+        waiting = self.waiting_askers(asking) if asking is not None and open_ else []
+        honest = [fake for fake in waiting if not fake.liar]
+        before = {id(fake): len(fake.answers) for fake in self.ranks.values()}
+        idents = asking.effect.idents if asking is not None else (b"client",)
+        sent = self.ask("input_reply", {"value": value}, channel="stdin", client=idents[0])
+        heard = [f for f in self.ranks.values() if before.get(id(f), 0) < len(f.answers)]
+        assert [f.rank for f in heard if not f.liar] == [f.rank for f in honest]
+        return sent
+
+    def question(
+        self, fake: FakeRank, prompt: str, password: bool = False, parent: Message | None = None
+    ) -> None:
+        """The rank calls ``input(prompt)`` in the cell that it runs."""
+        msg_id = self._next_id()
+        fake.questions[msg_id] = (prompt, password)
+        content = {"prompt": prompt, "password": password}
+        parent = parent or (fake.inbox[0] if fake.inbox else None)
+        self.say(fake, "stdin", "input_request", content, parent, msg_id=msg_id)
+
     # ---------------------------------------------------------------- clients
 
     def ask(
-        self, msg_type: str, content: Any, *, channel: Any = "shell", raw: bytes | None = None
+        self,
+        msg_type: str,
+        content: Any,
+        *,
+        channel: Any = "shell",
+        raw: bytes | None = None,
+        client: bytes = b"client",
+        buffers: tuple[bytes, ...] = (),
+        **header: Any,
     ) -> Sent:
         msg_id = f"c{next(self._ids)}"
-        header = {"msg_id": msg_id, "msg_type": msg_type, "session": "client"}
+        header = {"msg_id": msg_id, "msg_type": msg_type, "session": client.decode(), **header}
         body = json.dumps(content).encode() if raw is None else raw
-        sent = Sent(Message(header, {}, {}, body), channel)
+        sent = Sent(Message(header, {}, {}, body, buffers), channel, (client,))
         self.sent[msg_id] = sent
-        self.feed(FromFront(self.tick(), channel, (b"client",), sent.message))
+        self.feed(FromFront(self.tick(), channel, sent.idents, sent.message))
         return sent
 
-    def execute(self, code: str, **content: Any) -> Sent:
+    def execute(self, code: str, client: bytes = b"client", **content: Any) -> Sent:
         base = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
-        return self.ask("execute_request", {**base, **content})
+        return self.ask("execute_request", {**base, **content}, client=client)
 
     def run(self, code: str, **content: Any) -> Sent:
         sent = self.execute(code, **content)
@@ -191,12 +301,25 @@ class World:
         return self.at
 
     def say(
-        self, fake: FakeRank, channel: Any, msg_type: str, content: Any, parent: Message | None
+        self,
+        fake: FakeRank,
+        channel: Any,
+        msg_type: str,
+        content: Any,
+        parent: Message | None,
+        metadata: Mapping[str, Any] | None = None,
+        buffers: tuple[bytes, ...] = (),
+        msg_id: str = "",
     ) -> None:
-        header = {"msg_id": f"r{next(self._ids)}", "msg_type": msg_type, "session": f"r{fake.rank}"}
+        msg_id = msg_id or self._next_id()
+        header = {"msg_id": msg_id, "msg_type": msg_type, "session": f"r{fake.rank}"}
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        message = Message(header, dict(parent.header) if parent else {}, {}, body)
+        parent_header = dict(parent.header) if parent else {}
+        message = Message(header, parent_header, metadata or {}, body, buffers)
         self.feed(FromRank(self.tick(), fake.rank, fake.generation, channel, message))
+
+    def _next_id(self) -> str:
+        return f"r{next(self._ids)}"
 
     def become_ready(self, fake: FakeRank) -> None:
         fake.ready = True
@@ -214,7 +337,8 @@ class World:
         """The rank serves the oldest request of its shell from busy to idle."""
         request = fake.inbox.popleft()
         self.say(fake, "iopub", "status", {"execution_state": "busy"}, request)
-        self.say(fake, "shell", *self._reply(fake, request, error), request)
+        if not request.msg_type.startswith("comm_"):  # comm messages have no reply
+            self.say(fake, "shell", *self._reply(fake, request, error), request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
 
     def _reply(self, fake: FakeRank, request: Message, error: bool) -> tuple[str, dict[str, Any]]:
@@ -258,12 +382,14 @@ class World:
                 self.say(
                     fake, "control", request.msg_type.replace("_request", "_reply"), {}, request
                 )
-            elif fake.inbox:
+            elif fake.inbox and not fake.waits:
                 self.answer_shell(fake)
             else:
                 continue
             return True
-        if self.surveys:
+        if self.question_open:
+            self.answer("typed")
+        elif self.surveys:
             self.survey()
         elif self.timers:
             self.fire(min(self.timers, key=lambda key: self.timers[key]))
@@ -274,6 +400,8 @@ class World:
     def settle(self, limit: int = 10_000) -> None:
         for _ in range(limit):
             if not self.step():
+                waiting = [fake.rank for fake in self.ranks.values() if fake.waits]
+                assert not waiting, f"ranks {waiting} wait for an answer to what nobody is asked"
                 return
         raise AssertionError("the world does not come to rest")
 

@@ -340,12 +340,14 @@ class Cells:
         cell = self.running
         return self.on_error or ("stop" if cell is not None and cell.headless else "wait")
 
-    def others_overdue(self, msg_id: str) -> None:
-        """``--on-error stop``: a rank failed 5 s ago and others still run."""
+    def others_overdue(self, msg_id: str) -> bool:
+        """``--on-error stop``: a rank failed 5 s ago. True: others still ran, and are interrupted."""
         fanout = self.fanout_of(msg_id)
-        if fanout is not None and not fanout.interrupted and fanout.running:
-            self._interrupt(fanout, fanout.running)
-            self._stage.timer(("overdue", msg_id), STOP_SECONDS)
+        if fanout is None or fanout.interrupted or not fanout.running:
+            return False
+        self._interrupt(fanout, fanout.running)
+        self._stage.timer(("overdue", msg_id), STOP_SECONDS)
+        return True
 
     def survivors_overdue(self, msg_id: str) -> None:
         """They were interrupted 5 s ago and still run: the notebook goes on without them."""

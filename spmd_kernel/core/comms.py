@@ -56,7 +56,7 @@ class Comms:
     def _owners(self, message: Message, alive: tuple[Rank, ...]) -> set[Rank]:
         content = read(message.content)
         comm_id = content.text("comm_id")
-        if message.msg_type == "comm_open":
+        if message.msg_type == "comm_open" and alive:
             self._comms[comm_id] = _Comm(content.text("target_name"), set(alive))
         comm = self._comms.get(comm_id)
         if comm is None:

@@ -133,7 +133,8 @@ class Hub:
     def _begin(self) -> None:
         self.stage.status("starting", {})
         first = self._start(Start(self.settings.processes))
-        Talk(first, self._perform, self._started).step()
+        self._opening = Talk(first, self._perform, self._started)
+        self._opening.step()
 
     def _start(self, want: Start) -> Script:
         facts: Facts = yield Look()
@@ -174,6 +175,9 @@ class Hub:
         self.closing = True
         self.cells.abort_all()
         self.late.flush_all()
+        if self._held is not None:  # no rank of the first start may come up any more
+            self._opening.close()
+            self._started(None, None)
 
         def gone(_: Any, error: SpmdError | None) -> None:
             if event is not None:
@@ -298,7 +302,8 @@ class Hub:
             case ("fence", str(msg_id)):
                 self.cells.fence_due(msg_id)
             case ("on-error", str(msg_id)):
-                self.cells.others_overdue(msg_id)
+                if self.cells.others_overdue(msg_id):
+                    self.stdin.withdraw()
             case ("overdue", str(msg_id)):
                 self.cells.survivors_overdue(msg_id)
             case ("ask", str(msg_id)):

@@ -6,9 +6,10 @@ The numbers are those of the list in docs/adr/0001-sans-io-core.md.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,9 +20,19 @@ from hypothesis.stateful import (
 )
 
 from spmd_kernel.core.hub import Hub
-from spmd_kernel.core.model import Cause, Message, Signalled, ToFront
+from spmd_kernel.core.model import (
+    Cause,
+    Effect,
+    Event,
+    FromRank,
+    Message,
+    RankExited,
+    Signalled,
+    ToFront,
+    ToRank,
+)
 
-from ..world import FakeRank, Sent, World
+from ..world import FakeRank, Sent, World, start
 
 CELLS = [
     "pass",
@@ -45,25 +56,136 @@ OUTPUTS: list[tuple[str, Any]] = [
     ("clear_output", {"wait": False}),
     ("unheard_of", {"a": 1}),
 ]
+CLIENTS = [b"client", b"another client"]
+COMMS = ["k1", "k2", "k3"]
+COMM_KINDS = ["comm_open", "comm_msg", "comm_close"]
 GARBAGE = [b"", b"[]", b"{", b"null", b'{"name": 5, "text": []}', b'{"data": 3}', b"\xff\xfe"]
 
 
-class Machine(RuleBasedStateMachine):
-    @initialize(size=st.sampled_from([1, 2, 3]))
-    def begin(self, size: int) -> None:
-        self.world = World(size)
-        self.printed: list[tuple[str, int, str]] = []  # (cell, rank, line), in order
-        self.serial = 0
-        self.liars = False
+class CommWorld(World):
+    """Keeps its own table of who owns each comm, and holds the hub's messages against it."""
 
+    def __init__(self, size: int):
+        self.owners: dict[str, set[int]] = {}
+        self.forwarded: list[tuple[str, bytes, tuple[Any, ...]]] = []
+        self._due: dict[str, tuple[int, ...]] = {}  # ranks that are to get a client's message
+        super().__init__(size)
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case FromRank(channel="iopub") if event.message.msg_type in COMM_KINDS:
+                fake = self.ranks.get(event.rank)
+                if fake is not None and fake.generation == event.generation:
+                    self._rank_speaks(event.rank, event.message)
+            case RankExited() if event.rank not in self.ranks:
+                for owners in self.owners.values():
+                    owners.discard(event.rank)
+        super().feed(event)
+
+    def _rank_speaks(self, rank: int, message: Message) -> None:
+        comm_id = _comm_id(message.content)
+        if comm_id not in COMMS:
+            return
+        if message.msg_type == "comm_open":
+            self.owners.setdefault(comm_id, set()).add(rank)
+        elif message.msg_type == "comm_close":
+            self.owners.get(comm_id, set()).discard(rank)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case ToRank() if _comm_id(effect.message.content) in COMMS:
+                expected = self._due.pop(effect.message.msg_id, None)
+                assert effect.ranks == expected, (effect, expected)
+                assert "subshell_id" not in effect.message.header
+            case ToFront(msg_type="status") if _state(effect) == "busy":
+                sent = self.sent.get(str(effect.parent.get("msg_id")))
+                if sent is not None and _comm_id(sent.message.content) in COMMS:
+                    self._client_speaks(sent.message)
+            case ToFront(msg_type="status") if _state(effect) == "idle":
+                assert not self._due.pop(str(effect.parent.get("msg_id")), ()), "not delivered"
+            case ToFront(msg_type="comm_info_reply"):
+                shown = set(json.loads(effect.content)["comms"]) - {""}
+                assert shown == {comm_id for comm_id, owners in self.owners.items() if owners}
+            case ToFront() if _comm_id(effect.content) in COMMS:
+                self.forwarded.append((effect.msg_type, effect.content, effect.buffers))
+        super()._perform(effect)
+
+    def _client_speaks(self, message: Message) -> None:
+        comm_id = _comm_id(message.content)
+        alive = {fake.rank for fake in self.ranks.values() if fake.alive}
+        if message.msg_type == "comm_open" and alive:
+            self.owners[comm_id] = alive
+        owners = self.owners.get(comm_id, set())
+        self._due[message.msg_id] = tuple(sorted(owners & alive))
+        if message.msg_type == "comm_close":
+            self.owners[comm_id] = owners - alive
+
+
+def _comm_id(raw: bytes) -> str:
+    try:
+        return str(json.loads(raw)["comm_id"])
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
+def _state(effect: ToFront) -> str:
+    return str(json.loads(effect.content)["execution_state"])
+
+
+class Machine(RuleBasedStateMachine):
+    @initialize(size=st.sampled_from([1, 2, 3]), started=st.booleans())
+    def begin(self, size: int, started: bool) -> None:
+        self.world = CommWorld(size)
+        if started:
+            self.world.settle()
+        self.printed: list[tuple[str, int, str]] = []  # (cell, rank, line), in order
+        self.told: list[tuple[str, bytes, tuple[Any, ...]]] = []  # comm messages of ranks
+        self.serial = 0
+
+    @property
     def ranks(self) -> list[FakeRank]:
-        return [fake for fake in self.world.ranks.values() if fake.ready and not fake.stopping]
+        return [fake for fake in self.world.ranks.values() if fake.alive]
+
+    @property
+    def busy(self) -> list[FakeRank]:
+        return [fake for fake in self.ranks if fake.inbox]
+
+    @property
+    def servable(self) -> list[FakeRank]:
+        return [fake for fake in self.busy if not fake.waits]
+
+    @property
+    def may_ask(self) -> list[FakeRank]:
+        """ipykernel asks only while it runs a cell that allows it, and then it waits."""
+        return [fake for fake in self.busy if not fake.questions and self.allows(fake.inbox[0])]
+
+    def allows(self, request: Message) -> bool:
+        if request.msg_id.split()[0] not in self.world.sent:  # one of the kernel's own
+            return False
+        content = json.loads(request.content)
+        return request.msg_type == "execute_request" and bool(content["allow_stdin"])
 
     # ---------------------------------------------------------------- clients
 
-    @rule(code=st.sampled_from(CELLS), stop=st.booleans(), stdin=st.booleans())
-    def execute(self, code: str, stop: bool, stdin: bool) -> None:
-        self.world.execute(code, stop_on_error=stop, allow_stdin=stdin)
+    @rule(
+        code=st.sampled_from(CELLS),
+        stop=st.booleans(),
+        stdin=st.booleans(),
+        silent=st.booleans(),
+        store=st.booleans(),
+        client=st.sampled_from(CLIENTS),
+    )
+    def execute(
+        self, code: str, stop: bool, stdin: bool, silent: bool, store: bool, client: bytes
+    ) -> None:
+        self.world.execute(
+            code,
+            client,
+            stop_on_error=stop,
+            allow_stdin=stdin,
+            silent=silent,
+            store_history=store,
+        )
 
     @rule(raw=st.sampled_from(GARBAGE))
     def execute_garbage(self, raw: bytes) -> None:
@@ -72,10 +194,40 @@ class Machine(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(
             ["complete", "inspect", "is_complete", "history", "kernel_info", "comm_info", "odd"]
-        )
+        ),
+        client=st.sampled_from(CLIENTS),
     )
-    def query(self, kind: str) -> None:
-        self.world.ask(f"{kind}_request", {"code": "pri", "cursor_pos": 3})
+    def query(self, kind: str, client: bytes) -> None:
+        self.world.ask(f"{kind}_request", {"code": "pri", "cursor_pos": 3}, client=client)
+
+    @rule(client=st.sampled_from(CLIENTS))
+    def ask_usage(self, client: bytes) -> None:
+        self.world.ask("usage_request", {}, channel="control", client=client)
+
+    @rule(
+        kind=st.sampled_from(COMM_KINDS),
+        comm_id=st.sampled_from(COMMS),
+        header=st.sampled_from([{}, {"subshell_id": "s"}]),
+        buffers=st.sampled_from([(), (b"\0\1",)]),
+    )
+    def client_comm(
+        self, kind: str, comm_id: str, header: dict[str, str], buffers: tuple[bytes, ...]
+    ) -> None:
+        content = {"comm_id": comm_id, "target_name": "t", "data": {}}
+        self.world.ask(kind, content, buffers=buffers, **header)
+
+    @rule(kind=st.sampled_from(COMM_KINDS), raw=st.sampled_from(GARBAGE))
+    def client_comm_garbage(self, kind: str, raw: bytes) -> None:
+        self.world.ask(kind, None, raw=raw)
+
+    @rule(
+        sure=st.sampled_from([False] * 9 + [True]),
+        restart=st.booleans(),
+        channel=st.sampled_from(["shell", "control"]),
+    )
+    def shut_down(self, sure: bool, restart: bool, channel: str) -> None:
+        if sure:  # seldom: little happens afterwards
+            self.world.ask("shutdown_request", {"restart": restart}, channel=channel)
 
     @rule(control=st.booleans())
     def interrupt(self, control: bool) -> None:
@@ -84,9 +236,15 @@ class Machine(RuleBasedStateMachine):
         else:
             self.world.feed(Signalled(self.world.tick(), 2))
 
+    @precondition(lambda self: self.world.asking is not None)
     @rule(value=st.text(max_size=3))
     def answer_input(self, value: str) -> None:
-        self.world.ask("input_reply", {"value": value}, channel="stdin")
+        self.world.answer(value)
+
+    @rule(value=st.text(max_size=3), client=st.sampled_from(CLIENTS))
+    def answer_what_may_not_be_asked(self, value: str, client: bytes) -> None:
+        if not self.world.question_open:
+            self.world.ask("input_reply", {"value": value}, channel="stdin", client=client)
 
     # ---------------------------------------------------------------- honest ranks
 
@@ -95,19 +253,16 @@ class Machine(RuleBasedStateMachine):
         for _ in range(steps):
             self.world.step()
 
+    @precondition(lambda self: self.servable)
     @rule(data=st.data(), error=st.booleans())
     def serve(self, data: st.DataObject, error: bool) -> None:
-        busy = [fake for fake in self.ranks() if fake.inbox]
-        if busy:
-            self.world.answer_shell(data.draw(st.sampled_from(busy)), error)
+        self.world.answer_shell(pick(data, self.servable), error)
 
+    @precondition(lambda self: self.busy)
     @rule(data=st.data(), stream=st.sampled_from(["stdout", "stderr"]))
     def print_line(self, data: st.DataObject, stream: str) -> None:
         """A rank prints a line of its own into the cell that it runs."""
-        busy = [fake for fake in self.ranks() if fake.inbox]
-        if not busy:
-            return
-        fake = data.draw(st.sampled_from(busy))
+        fake = pick(data, self.busy)
         request = fake.inbox[0]
         if request.msg_type == "execute_request" and request.msg_id.split()[0] in self.world.sent:
             self.serial += 1
@@ -116,59 +271,96 @@ class Machine(RuleBasedStateMachine):
             content = {"name": stream, "text": line + "\n"}
             self.world.say(fake, "iopub", "stream", content, request)
 
+    @precondition(lambda self: self.ranks)
     @rule(data=st.data(), output=st.sampled_from(OUTPUTS))
     def publish(self, data: st.DataObject, output: tuple[str, Any]) -> None:
-        if ranks := self.ranks():
-            fake = data.draw(st.sampled_from(ranks))
-            parent = fake.inbox[0] if fake.inbox else None
-            self.world.say(fake, "iopub", *output, parent)
+        fake = pick(data, self.ranks)
+        parent = fake.inbox[0] if fake.inbox else None
+        self.world.say(fake, "iopub", *output, parent)
 
-    @rule(data=st.data(), prompt=st.sampled_from(["a", "b"]))
-    def input(self, data: st.DataObject, prompt: str) -> None:
-        busy = [fake for fake in self.ranks() if fake.inbox]
-        if busy:
-            fake = data.draw(st.sampled_from(busy))
-            content = {"prompt": prompt, "password": False}
-            self.world.say(fake, "stdin", "input_request", content, fake.inbox[0])
+    @precondition(lambda self: self.may_ask)
+    @rule(
+        data=st.data(),
+        prompt=st.sampled_from(["a", "b"]),
+        password=st.sampled_from([False, False, False, True]),
+        everybody=st.booleans(),
+    )
+    def input(self, data: st.DataObject, prompt: str, password: bool, everybody: bool) -> None:
+        asking = self.may_ask if everybody else [pick(data, self.may_ask)]
+        for fake in asking:
+            self.world.question(fake, prompt, password)
+
+    @precondition(lambda self: self.ranks)
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(COMM_KINDS),
+        comm_id=st.sampled_from(COMMS),
+        buffers=st.sampled_from([(), (b"\2",)]),
+    )
+    def rank_comm(
+        self, data: st.DataObject, kind: str, comm_id: str, buffers: tuple[bytes, ...]
+    ) -> None:
+        fake = pick(data, self.ranks)
+        self.serial += 1
+        content = {"comm_id": comm_id, "target_name": "t", "data": {"n": self.serial}}
+        raw = json.dumps(content).encode()
+        self.told.append((kind, raw, buffers))
+        parent = fake.inbox[0] if fake.inbox else None
+        self.world.say(fake, "iopub", kind, raw, parent, {}, buffers)
 
     # ---------------------------------------------------------------- dying and lying ranks
 
+    @precondition(lambda self: self.world.ranks)
     @rule(data=st.data(), code=st.sampled_from([None, 0, 3]))
     def die(self, data: st.DataObject, code: int | None) -> None:
-        if self.world.ranks:
-            fake = data.draw(
-                st.sampled_from(sorted(self.world.ranks.values(), key=lambda fake: fake.rank))
-            )
-            cause = Cause(signal=9) if code is None else Cause(code=code)
-            self.world.die(fake, cause, "last words")
+        fake = pick(data, self.world.ranks.values())
+        cause = Cause(signal=9) if code is None else Cause(code=code)
+        self.world.die(fake, cause, "last words")
 
+    @precondition(lambda self: self.world.graves)
     @rule(data=st.data())
     def speak_from_the_grave(self, data: st.DataObject) -> None:
-        if self.world.graves:
-            fake = data.draw(st.sampled_from(self.world.graves))
-            self.world.say(fake, "shell", "execute_reply", {"status": "ok"}, self.any_parent(data))
-            self.world.die(fake)
+        fake = pick(data, self.world.graves)
+        self.world.say(fake, "iopub", "comm_open", {"comm_id": "k1"}, None)
+        self.world.say(fake, "shell", "execute_reply", {"status": "ok"}, self.any_parent(data))
+        self.world.die(fake)
 
+    @precondition(lambda self: self.ranks)
     @rule(data=st.data(), kind=st.sampled_from(["execute_reply", "complete_reply", "x"]))
     def lie(self, data: st.DataObject, kind: str) -> None:
         """A reply that nobody is owed, or one too early, or for the second time, or nonsense."""
-        if ranks := self.ranks():
-            fake = data.draw(st.sampled_from(ranks))
-            content = data.draw(st.sampled_from([{"status": "ok"}, {"status": "error"}, *GARBAGE]))
-            self.world.say(fake, "shell", kind, content, self.any_parent(data))
+        fake = pick(data, self.ranks)
+        fake.liar = True
+        content = data.draw(st.sampled_from([{"status": "ok"}, {"status": "error"}, *GARBAGE]))
+        self.world.say(fake, "shell", kind, content, self.any_parent(data))
 
+    @precondition(lambda self: self.ranks)
     @rule(data=st.data(), raw=st.sampled_from(GARBAGE), kind=st.sampled_from(
         ["stream", "display_data", "error", "status", "comm_open", "comm_close", "execute_result"]
     ))  # fmt: skip
     def publish_garbage(self, data: st.DataObject, raw: bytes, kind: str) -> None:
-        if ranks := self.ranks():
-            fake = data.draw(st.sampled_from(ranks))
-            self.world.say(fake, "iopub", kind, raw, self.any_parent(data))
+        fake = pick(data, self.ranks)
+        fake.liar = True
+        self.world.say(fake, "iopub", kind, raw, self.any_parent(data))
+
+    @precondition(lambda self: self.ranks)
+    @rule(data=st.data(), prompt=st.sampled_from(["a", "b"]))
+    def ask_out_of_turn(self, data: st.DataObject, prompt: str) -> None:
+        """A question in the middle of another one, or outside of any cell."""
+        fake = pick(data, self.ranks)
+        fake.liar = True
+        if data.draw(st.booleans()):
+            self.world.question(fake, prompt, parent=self.any_parent(data))
+        else:
+            kind = data.draw(st.sampled_from(["input_request", "x"]))
+            raw = data.draw(st.sampled_from([b"", b"[]", b'{"prompt": 5}', b"\xff"]))
+            self.world.say(fake, "stdin", kind, raw, self.any_parent(data))
 
     def any_parent(self, data: st.DataObject) -> Message | None:
-        known = [None, *(sent.message for sent in self.world.sent.values())]
-        known += [message for fake in self.world.ranks.values() for message in fake.inbox]
-        return data.draw(st.sampled_from(known))
+        known = {sent.message.msg_id: sent.message for sent in self.world.sent.values()}
+        inboxes = [fake.inbox for fake in self.world.ranks.values()]
+        known |= {message.msg_id: message for inbox in inboxes for message in inbox}
+        return known.get(data.draw(st.sampled_from(["", *known])))
 
     # ---------------------------------------------------------------- time
 
@@ -190,6 +382,12 @@ class Machine(RuleBasedStateMachine):
         for sent in self.world.sent.values():
             check_story(sent, finished=False)
 
+    @invariant()
+    def no_exit_before_the_ranks_are_gone(self) -> None:
+        """8: no orphan."""
+        if self.world.exits:
+            assert not self.world.ranks and self.world.exits == [0]
+
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
@@ -197,8 +395,30 @@ class Machine(RuleBasedStateMachine):
         for sent in self.world.sent.values():
             check_story(sent, finished=True)
         self.check_prints()
+        self.check_counts()
+        assert self.world.forwarded == self.told  # 7: in order, as they came
+        self.check_end()
         self.check_replay()
         assert not self.world.timers
+
+    def check_end(self) -> None:
+        """8: after shutdown every rank that was ever started has ended."""
+        ended = self.world.ask("shutdown_request", {"restart": False}, channel="control")
+        self.world.settle()
+        check_story(ended, finished=True)
+        self.no_exit_before_the_ranks_are_gone()
+        assert self.world.exits == [0]
+
+    def check_counts(self) -> None:
+        """The numbers of cells that are stored rise by one; nobody else takes one."""
+        count = 0
+        for sent in self.world.sent.values():
+            for shown in sent.of("execute_input"):
+                content, asked = json.loads(shown.content), json.loads(sent.message.content)
+                assert content["execution_count"] == count + 1
+                stores = asked["store_history"] and bool(asked["code"].strip())
+                aborted = any(json.loads(r.content)["status"] == "aborted" for r in sent.replies)
+                count += stores and not aborted
 
     def check_prints(self) -> None:
         """3: nothing lost, doubled or mis-tagged; order per rank kept."""
@@ -226,33 +446,100 @@ class Machine(RuleBasedStateMachine):
         assert effects == self.world.effects
 
 
+def pick(data: st.DataObject, fakes: Iterable[FakeRank]) -> FakeRank:
+    """Drawn by its place in the list: examples stay readable."""
+    found = list(fakes)
+    return found[data.draw(st.integers(0, len(found) - 1))]
+
+
 def whole_streams(sent: Sent) -> list[str]:
     return [json.loads(effect.content).get("text", "") for effect in readable(sent.of("stream"))]
 
 
 def readable(effects: list[ToFront]) -> list[ToFront]:
-    return [effect for effect in effects if effect.content.startswith(b'{"name":"std') or (
-        effect.content.startswith(b'{"name": "std'))]  # fmt: skip
+    starts = (b'{"name":"std', b'{"name": "std')
+    return [effect for effect in effects if effect.content.startswith(starts)]
 
 
 def check_story(sent: Sent, *, finished: bool) -> None:
     """1: exactly one reply, to its own parent.  2: busy first, idle last and once."""
-    if not sent.message.msg_type.endswith("_request"):
+    comm = sent.message.msg_type in COMM_KINDS
+    if not comm and not sent.message.msg_type.endswith("_request"):
         return
     replies, states = sent.replies, sent.states
-    assert len(replies) <= 1
+    assert len(replies) <= (not comm)
     assert states in ([], ["busy"], ["busy", "idle"])
-    kinds = [effect.msg_type for effect in sent.effects]
     if states:
-        assert kinds[0] == "status"
+        assert sent.kinds[0] == "status"
     if states == ["busy", "idle"]:
-        assert replies
+        assert replies or comm
     if finished:
-        assert len(replies) == 1, (sent.message, kinds)
-        assert states == ["busy", "idle"]
+        assert states == ["busy", "idle"], (sent.message, sent.kinds)
+    if finished and not comm:
+        assert len(replies) == 1, (sent.message, sent.kinds)
         assert replies[0].msg_type == sent.message.msg_type.replace("_request", "_reply")
-        assert replies[0].idents == (b"client",)
+        assert replies[0].idents == sent.idents
+        assert replies[0].channel == sent.channel
 
 
 TestHub = Machine.TestCase
 TestHub.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+# ---------------------------------------------------------------- 9: one rank is transparent
+
+KINDS = st.sampled_from(
+    ["stream", "display_data", "update_display_data", "execute_result", "error", "clear_output",
+     "comm_open", "comm_msg", "comm_close", "unheard_of"]
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+OBJECTS = st.builds(
+    lambda value, comm_id, indent: json.dumps(
+        value | {"comm_id": comm_id}, indent=indent, ensure_ascii=bool(indent)
+    ).encode("utf-8", "surrogatepass"),
+    st.dictionaries(st.sampled_from(["name", "text", "data", "odd"]), JSON),
+    st.sampled_from(COMMS),
+    st.sampled_from([None, 1]),
+)
+MESSAGES = st.tuples(
+    KINDS,
+    OBJECTS,
+    st.dictionaries(st.text(max_size=3), JSON, max_size=2),
+    st.lists(st.binary(max_size=4), max_size=2).map(tuple),
+)
+
+
+@given(
+    published=st.lists(MESSAGES, max_size=8),
+    reply=OBJECTS,
+    status=st.sampled_from(["ok", "error"]),
+    silent=st.booleans(),
+    store=st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_one_rank_is_transparent(
+    published: list[tuple[str, bytes, dict[str, Any], tuple[bytes, ...]]],
+    reply: bytes,
+    status: str,
+    silent: bool,
+    store: bool,
+) -> None:
+    world = start(1)
+    cell = world.execute("x", silent=silent, store_history=store)
+    rank = world.ranks[0]
+    request = rank.inbox.popleft()
+    for kind, content, metadata, buffers in published:
+        world.say(rank, "iopub", kind, content, request, metadata, buffers)
+    world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    reply = reply[:-1].rstrip() + b', "status": "%b"}' % status.encode()
+    world.say(rank, "shell", "execute_reply", reply, request, {"m": 1}, (b"b",))
+    got = [(e.msg_type, e.content, e.metadata, e.buffers) for e in cell.effects]
+    head = ["status"] if silent else ["status", "execute_input"]
+    assert cell.kinds[: len(head)] == head
+    assert got[len(head) : -2] == published
+    assert got[-2] == ("execute_reply", reply, {"m": 1}, (b"b",))
+    assert cell.states == ["busy", "idle"]
