@@ -228,13 +228,14 @@ class World:
 
     @property
     def question_open(self) -> bool:
-        """Somebody waits for the answer to what the client was asked last."""
+        """An honest rank waits for the answer to what a client was asked last."""
+        return any(not fake.liar for fake in self.waiting())
+
+    def waiting(self) -> list[FakeRank]:
+        """Ranks that wait for that answer; of a liar nobody knows."""
         asking = self.asking
         if asking is None or self.sent[str(asking.effect.parent["msg_id"])].finished:
-            return False
-        return bool(self.waiting_askers(asking))
-
-    def waiting_askers(self, asking: Asking) -> list[FakeRank]:
+            return []
         return [
             fake
             for msg_id, fake in asking.askers.items()
@@ -243,15 +244,13 @@ class World:
 
     def answer(self, value: str) -> Sent:
         """The client types an answer; ranks that wait for it, and only they, get it."""
-        asking, open_ = self.asking, self.question_open
-        self.asking = None
-        waiting = self.waiting_askers(asking) if asking is not None and open_ else []
-        honest = [fake for fake in waiting if not fake.liar]
+        honest = {fake.rank for fake in self.waiting() if not fake.liar}
         before = {id(fake): len(fake.answers) for fake in self.ranks.values()}
-        idents = asking.effect.idents if asking is not None else (b"client",)
-        sent = self.ask("input_reply", {"value": value}, channel="stdin", client=idents[0])
+        client = self.asking.effect.idents[0] if self.asking is not None else b"client"
+        self.asking = None
+        sent = self.ask("input_reply", {"value": value}, channel="stdin", client=client)
         heard = [f for f in self.ranks.values() if before.get(id(f), 0) < len(f.answers)]
-        assert [f.rank for f in heard if not f.liar] == [f.rank for f in honest]
+        assert {fake.rank for fake in heard if not fake.liar} == honest
         return sent
 
     def question(
@@ -387,7 +386,7 @@ class World:
             else:
                 continue
             return True
-        if self.question_open:
+        if self.waiting():
             self.answer("typed")
         elif self.surveys:
             self.survey()

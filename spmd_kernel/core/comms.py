@@ -7,6 +7,7 @@ Messages"; comm_info is answered from this table, so it answers while cells run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +23,10 @@ class _Comm:
 
 
 class Comms:
-    def __init__(self, stage: Stage):
+    def __init__(self, stage: Stage, serving_ends: Callable[[str], None]):
+        """``serving_ends`` hears the id of a client's message right before its idle."""
         self._stage = stage
+        self._serving_ends = serving_ends
         self._comms: dict[str, _Comm] = {}
         self._served: dict[str, tuple[Header, set[Rank]]] = {}  # whose owners are at work on it
 
@@ -75,6 +78,7 @@ class Comms:
         owners.discard(rank)
         if not owners:
             del self._served[msg_id]
+            self._serving_ends(msg_id)
             self._stage.status("idle", header)
 
     def lost(self, rank: Rank) -> None:

@@ -56,11 +56,11 @@ class Hub:
         self.stage = Stage(settings)
         self.conversations = Conversations(self.stage)
         self.group = Group(self.stage)
-        self.comms = Comms(self.stage)
         self.stdin = Stdin(self.stage)
         self.display_ids = DisplayIds()
         self.transcript = Transcript(self.stage)
         self.late = Late(self.stage, self.display_ids)
+        self.comms = Comms(self.stage, self.late.flush)
         self.cells = Cells(
             self.stage, self.group, self.display_ids, self._cell_script, self._perform, self._ended
         )
