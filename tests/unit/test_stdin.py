@@ -1,0 +1,227 @@
+"""input(), getpass and pdb: one question at a time, answered to the ranks that asked it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from spmd_kernel.core.model import Signalled, ToFront, ToRank
+
+from ..world import World, start
+
+
+def shown(world: World) -> list[str]:
+    return [content["prompt"] for content in contents(world)]
+
+
+def contents(world: World) -> list[Any]:
+    return [json.loads(effect.content) for effect in questions(world)]
+
+
+def questions(world: World) -> list[ToFront]:
+    return [e for e in world.effects if isinstance(e, ToFront) and e.channel == "stdin"]
+
+
+def asking(size: int, code: str = "input()", **content: Any) -> World:
+    world = start(size)
+    world.execute(code, **content)
+    return world
+
+
+def test_one_rank_asks_as_it_is() -> None:
+    world = start(1)
+    cell = world.execute("input('name? ')", client=b"somebody")
+    world.question(world.ranks[0], "name? ")
+    (question,) = questions(world)
+    assert question.idents == (b"somebody",)
+    assert question.parent == cell.message.header
+    assert question.msg_type == "input_request"
+    assert json.loads(question.content) == {"prompt": "name? ", "password": False}
+    world.answer("Ann")
+    assert world.ranks[0].answers == ["Ann"]
+    world.settle()
+    assert cell.reply["status"] == "ok"
+
+
+def test_equal_prompts_are_one_question_and_all_get_the_answer() -> None:
+    world = asking(3)
+    for fake in list(world.ranks.values())[:2]:
+        world.question(fake, "n: ")
+    assert not shown(world), "the third may ask the same"
+    world.question(world.ranks[2], "n: ")
+    assert shown(world) == ["n: "], "at once, and without labels: everybody asks it"
+    world.answer("5")
+    assert [fake.answers for fake in world.ranks.values()] == [["5"]] * 3
+    world.settle()
+    assert shown(world) == ["n: "]
+
+
+def test_the_answer_is_sent_as_it_came_under_each_ranks_own_question() -> None:
+    world = asking(2)
+    for fake in world.ranks.values():
+        world.question(fake, "n: ")
+    asked = {fake.rank: next(iter(fake.questions)) for fake in world.ranks.values()}
+    sent = world.answer("5")
+    replies = [e for e in world.effects if isinstance(e, ToRank) and e.channel == "stdin"]
+    assert [reply.ranks for reply in replies] == [(0,), (1,)]
+    assert {r.ranks[0]: r.message.parent_id for r in replies} == asked
+    assert {r.message.content for r in replies} == {sent.message.content}
+
+
+def test_the_window_waits_for_equals_and_then_the_prompt_is_labelled() -> None:
+    world = asking(3)
+    world.question(world.ranks[2], "n: ")
+    assert world.timers["stdin"] == pytest.approx(world.at + 0.1)
+    world.fire("stdin")
+    assert shown(world) == ["2 │ n: "]
+    world.question(world.ranks[0], "n: ")
+    world.fire("stdin")
+    assert shown(world) == ["2 │ n: "], "one at a time"
+    world.answer("5")
+    assert shown(world) == ["2 │ n: ", "0 │ n: "]
+    assert [world.ranks[rank].answers for rank in (0, 1, 2)] == [[], [], ["5"]]
+
+
+def test_different_prompts_one_by_one() -> None:
+    world = asking(2)
+    world.question(world.ranks[1], "b")
+    world.question(world.ranks[0], "a")
+    world.fire("stdin")
+    assert shown(world) == ["1 │ b"]
+    world.answer("for b")
+    assert shown(world) == ["1 │ b", "0 │ a"]
+    world.answer("for a")
+    assert (world.ranks[0].answers, world.ranks[1].answers) == (["for a"], ["for b"])
+
+
+def test_a_password_stays_one_and_is_another_question() -> None:
+    world = asking(2)
+    world.question(world.ranks[0], "key", password=True)
+    world.question(world.ranks[1], "key")
+    world.fire("stdin")
+    assert contents(world) == [{"prompt": "0 │ key", "password": True}]
+    world.answer("secret")
+    assert contents(world)[1:] == [{"prompt": "1 │ key", "password": False}]
+
+
+def test_ranks_that_are_done_are_not_waited_for() -> None:
+    world = asking(3)
+    world.answer_shell(world.ranks[0])
+    world.question(world.ranks[1], "n: ")
+    assert not shown(world)
+    world.question(world.ranks[2], "n: ")
+    assert shown(world) == ["n: "]
+
+
+def test_interrupt_withdraws_all_of_them() -> None:
+    world = asking(2)
+    world.question(world.ranks[0], "a")
+    world.question(world.ranks[1], "b")
+    world.fire("stdin")
+    world.feed(Signalled(world.tick(), 2))
+    world.ask("input_reply", {"value": "late"}, channel="stdin")
+    assert not any(fake.answers for fake in world.ranks.values())
+    assert world.logs[-1].text == "an input_reply came although nothing was asked"
+    world.question(world.ranks[1], "sure? ")
+    world.fire("stdin")
+    assert shown(world)[-1] == "1 │ sure? ", "the interrupted program may ask again"
+    world.settle()
+    assert len(shown(world)) == 2
+
+
+def test_the_question_of_a_dead_rank_is_withdrawn() -> None:
+    world = asking(1)
+    world.question(world.ranks[0], "a")
+    world.die(world.ranks[0])
+    world.ask("input_reply", {"value": "x"}, channel="stdin")
+    assert world.logs[-1].text == "an input_reply came although nothing was asked"
+    world.run("%processes 1")
+    world.execute("input()")
+    world.question(world.ranks[0], "b")
+    assert shown(world) == ["a", "b"]
+    world.settle()
+
+
+def test_what_survivors_had_asked_is_withdrawn_with_their_interrupt() -> None:
+    world = asking(3)
+    world.question(world.ranks[0], "a")
+    world.fire("stdin")
+    world.die(world.ranks[2])
+    world.question(world.ranks[0], "again? ")
+    world.answer("yes")
+    world.fire("stdin")
+    assert shown(world) == ["0 │ a", "0 │ again? "]
+    world.answer("yes")
+    assert world.ranks[0].answers == ["yes"]
+
+
+def test_on_error_stop_withdraws_the_questions_of_the_others() -> None:
+    world = start(2)
+    world.run("%processes 2 --on-error stop")
+    world.execute("f()")
+    world.question(world.ranks[1], "a")
+    world.fire("stdin")
+    world.answer_shell(world.ranks[0], error=True)
+    world.pass_time_until(lambda: world.ranks[1].interrupted)
+    world.ask("input_reply", {"value": "x"}, channel="stdin")
+    assert not world.ranks[1].answers
+    assert world.logs[-1].text == "an input_reply came although nothing was asked"
+
+
+def test_the_end_of_a_cell_ends_its_questions() -> None:
+    world = asking(2)
+    liar = world.ranks[0]
+    liar.liar = True
+    world.question(liar, "a")
+    for fake in world.ranks.values():
+        world.answer_shell(fake)
+    world.fire("stdin")
+    assert not shown(world)
+    world.execute("input()", client=b"another")
+    for fake in world.ranks.values():
+        world.question(fake, "b")
+    assert [q.idents for q in questions(world)] == [(b"another",)]
+    assert shown(world) == ["b"]
+
+
+def test_a_line_magic_asks_its_own_ranks_only() -> None:
+    world = asking(3, "%rank 1 x = input()")
+    world.question(world.ranks[1], "x? ")
+    assert shown(world) == ["x? "], "of all ranks that run it everybody asks"
+    world.settle()
+    assert world.ranks[1].answers == ["typed"]
+
+
+def test_what_was_printed_before_comes_first() -> None:
+    world = asking(2)
+    for fake in world.ranks.values():
+        text = {"name": "stdout", "text": "think: "}
+        world.say(fake, "iopub", "stream", text, fake.inbox[0])
+        world.question(fake, "n? ")
+    kinds = [e.msg_type for e in world.effects if isinstance(e, ToFront)]
+    assert "stream" in kinds
+    assert kinds.index("stream") < kinds.index("input_request")
+
+
+@pytest.mark.parametrize("kind", ["input_request", "odd"])
+def test_outside_of_a_cell_nobody_is_asked(kind: str) -> None:
+    world = start(2)
+    world.say(world.ranks[0], "stdin", kind, {"prompt": "a"}, None)
+    assert "outside of its cell" in world.logs[-1].text
+    world.execute("pass")
+    world.answer_shell(world.ranks[0])
+    world.say(world.ranks[0], "stdin", "input_request", {"prompt": "a"}, None)
+    world.say(world.ranks[1], "stdin", "odd", {"prompt": "a"}, None)
+    world.settle()
+    assert not shown(world)
+
+
+def test_other_messages_on_stdin_answer_nothing() -> None:
+    world = asking(1)
+    world.question(world.ranks[0], "a")
+    world.ask("odd", {"value": "x"}, channel="stdin")
+    assert not world.ranks[0].answers
+    world.answer("y")
+    assert world.ranks[0].answers == ["y"]
