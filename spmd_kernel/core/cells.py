@@ -493,6 +493,7 @@ class Cells:
         self.running = None
         self._ended(cell, failed)
         self._reply(cell, reply)
+        cell.talk = cell.last = None  # they know the cell: what nobody needs is freed at once
         if failed and cell.content.flag("stop_on_error", True):
             self._abort_queue()
 

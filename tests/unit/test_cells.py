@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
@@ -306,3 +307,21 @@ def test_help_pages_once() -> None:
     cell = world.run("%processes?")
     (page,) = cell.reply["payload"]
     assert page["source"] == "page" and "%processes N" in page["data"]["text/plain"]
+
+
+def test_a_cell_leaves_no_cycles_behind() -> None:
+    """What one cell needed is freed with it: no growth until the garbage collector comes by."""
+    world = start(4)
+    world.run("pass")
+    gc.collect()
+    gc.disable()
+    try:
+        cell = world.execute("print()")
+        for rank in world.ranks.values():
+            text = {"name": "stdout", "text": f"{rank.rank}\n"}
+            world.say(rank, "iopub", "stream", text, rank.inbox[0])
+        world.settle()
+        assert cell.reply["status"] == "ok"
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 from ..content import dumps
 from ..model import Buffer
@@ -43,7 +44,7 @@ class Page:
         self._view = None if show is None else frozenset(show)
         self.all = tuple(sorted(ranks))
         self.keys = keys
-        self.slots = Slots(self, ids)
+        self.slots = Slots(proxy(self), ids)  # no cycle: a cell's outputs are freed with the cell
         self._world_size = world_size
         self._labels: dict[Ranks, str] = {self.all: ""}
         self._out: list[Publish] = []
