@@ -19,6 +19,7 @@ from .fanout import Bare, Fanout, Outputs, error_message, raw
 from .magics.base import Run
 from .model import Channel, FromFront, Header, Interrupt, Message, Rank, ToFront, ToRank
 from .outputs import Client, DisplayIds, Publish, outputs_of
+from .padding import padding_code
 from .replies import distinct, error_reply, merge_replies, payload_of
 from .stage import Stage
 
@@ -93,6 +94,10 @@ def parse(event: FromFront) -> Cell:
     content.text("code")
     content.mapping("user_expressions")
     return Cell(event.channel, event.idents, event.message, content)
+
+
+def _commented(code: str) -> str:
+    return "\n".join(f"# {line}" for line in code.splitlines()) or "#"
 
 
 class Cells:
@@ -175,12 +180,15 @@ class Cells:
             talk.step(error=self._cannot_run(dead))
             return
         cell.rounds += 1
+        code = want.code
+        if stores and cell.counts and not code.strip():
+            code = _commented(cell.code)  # IPython does not count a blank cell
         fanout = self._fanout(cell, want, stores, lambda: self._round_over(cell, talk))
         cell.fanout = fanout
         cell.stored = cell.stored or stores
         for rank in want.ranks:
             self._ranks.mark_busy(rank, self._stage.at)
-        self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, want.code)))
+        self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
         if stores:
             self._fill_in(cell, tuple(r for r in self._ranks.alive if r not in want.ranks))
 
@@ -212,18 +220,21 @@ class Cells:
         """Ranks that do not run a counted cell get its text as comments: In and Out stay aligned."""
         if not cell.counts or not ranks or self._stage.settings.language != "python":
             return
-        comment = "\n".join(f"# {line}" for line in cell.code.splitlines()) or "#"
-        content = {
-            "code": comment,
-            "silent": False,
-            "store_history": True,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": False,
-        }
-        self._stage.emit(
-            ToRank(ranks, "shell", self._stage.own_request("execute_request", content))
-        )
+        request = self._stage.own_execute(_commented(cell.code), silent=False)
+        self._stage.emit(ToRank(ranks, "shell", request))
+
+    def _align(self, cell: Cell) -> None:
+        """An interrupt can cost a rank its count: then equal tracebacks would never fold again."""
+        fanout = cell.last
+        if fanout is None or not fanout.stores or self._stage.settings.language != "python":
+            return
+        counts = {reply.get("execution_count") for reply in fanout.replies.values()}
+        if fanout.world_size == 1 and len(counts) == 1:
+            (count,) = counts
+            self.count = count if isinstance(count, int) else self.count
+        elif cell.counts and (fanout.interrupted or counts != {cell.count}):
+            request = self._stage.own_execute(padding_code((), self.count + 1), silent=True)
+            self._stage.emit(ToRank(self._ranks.alive, "shell", request))
 
     # ---------------------------------------------------------------- what ranks say
 
@@ -327,7 +338,8 @@ class Cells:
         fanout.lost[rank] = error
         self._settle(fanout, rank)
         if survivors := fanout.running:
-            self._interrupt(fanout, survivors)
+            if not fanout.interrupted:
+                self._interrupt(fanout, survivors)
             self._stage.timer(("overdue", fanout.msg_id), STOP_SECONDS)
         return True
 
@@ -490,6 +502,7 @@ class Cells:
             self._fill_in(cell, self._ranks.alive)
         if cell.counts:
             self.count = cell.count
+        self._align(cell)
         self.running = None
         self._ended(cell, failed)
         self._reply(cell, reply)

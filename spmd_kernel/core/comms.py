@@ -81,6 +81,11 @@ class Comms:
             self._serving_ends(msg_id)
             self._stage.status("idle", header)
 
+    @property
+    def busy(self) -> set[Rank]:
+        """Ranks that are at work on a message of a front end: a callback of a widget, say."""
+        return {rank for _, owners in self._served.values() for rank in owners}
+
     def lost(self, rank: Rank) -> None:
         """The rank's process is gone, and its comms with it."""
         for comm_id in list(self._comms):

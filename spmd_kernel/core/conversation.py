@@ -16,6 +16,7 @@ from .errors import BadMessage, InternalError, SpmdError
 from .model import Channel, Message, Rank, ToRank
 from .stage import Stage
 
+REPLY_SECONDS = 0.5  # a reply comes on another socket than the idle that follows it
 Answers = dict[Rank, Content | None]  # None: the rank died, or did not answer in time
 Script = Generator[Any, Any, Any]
 
@@ -26,6 +27,7 @@ class _Pending:
     answers: Answers
     resume: Callable[[Answers], None]
     timed: bool = False
+    idle: set[Rank] = field(default_factory=set)  # said so before they replied
 
 
 class Conversations:
@@ -73,6 +75,18 @@ class Conversations:
         self._settle(message.parent_id, pending, rank, answer)
         return True
 
+    def idle(self, rank: Rank, msg_id: str) -> None:
+        """The rank is done with a request. Without a reply soon there will be none: it failed."""
+        pending = self._pending.get(msg_id)
+        if pending is not None and rank in pending.waiting and rank not in pending.idle:
+            pending.idle.add(rank)
+            self._stage.timer(("no-reply", msg_id, rank), REPLY_SECONDS)
+
+    def gave_no_reply(self, msg_id: str, rank: Rank) -> None:
+        pending = self._pending.get(msg_id)
+        if pending is not None and rank in pending.waiting:
+            self._settle(msg_id, pending, rank, None)
+
     def lost(self, rank: Rank) -> None:
         """The rank died: whoever waits for it hears None."""
         for msg_id, pending in list(self._pending.items()):
@@ -87,6 +101,8 @@ class Conversations:
     def _settle(self, msg_id: str, pending: _Pending, rank: Rank, answer: Content | None) -> None:
         pending.waiting.discard(rank)
         pending.answers[rank] = answer
+        if rank in pending.idle:
+            self._stage.cancel(("no-reply", msg_id, rank))
         if not pending.waiting:
             self._forget(msg_id)
             pending.resume(pending.answers)
@@ -108,6 +124,7 @@ class Talk:
     inner: Talk | None = None  # a script that this one waits for
     over: bool = field(default=False)
     turn: int = 0
+    asked: tuple[Rank, ...] = ()  # ranks that the step at hand waits for
 
     def wait_for(self, begin: Callable[[Callable[..., None]], Callable[[], None]]) -> None:
         """Begin something that will call `step`, perhaps at once, and can be given up until then."""
@@ -127,6 +144,7 @@ class Talk:
             return
         self.turn += 1
         self.give_up = self.inner = None
+        self.asked = ()
         try:
             want = self.script.throw(error) if error is not None else self.script.send(value)
         except StopIteration as stop:
@@ -137,6 +155,11 @@ class Talk:
             self._end(None, InternalError(f"{type(failure).__name__}: {failure}", REPORT))
         else:
             self.perform(self, want)
+
+    @property
+    def asking(self) -> tuple[Rank, ...]:
+        """The ranks that it, or the script that it waits for, has asked something."""
+        return self.inner.asking if self.inner is not None else self.asked
 
     def throw(self, error: SpmdError) -> None:
         """Break off the step at hand (the innermost script hears it first)."""

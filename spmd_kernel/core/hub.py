@@ -27,6 +27,7 @@ from .model import (
     Facts,
     FromFront,
     FromRank,
+    Interrupt,
     LogFailed,
     Rank,
     RankExited,
@@ -101,7 +102,10 @@ class Hub:
 
     def _fault(self, error: Exception) -> None:
         self.stage.log("error", f"internal error: {type(error).__name__}: {error}")
-        self.cells.rescue(InternalError(f"{type(error).__name__}: {error}", REPORT))
+        fault = InternalError(f"{type(error).__name__}: {error}", REPORT)
+        self.cells.rescue(fault)
+        if self._held is not None and self._opening.over:
+            self._started(None, fault)
 
     def _dispatch(self, event: Event) -> None:
         match event:
@@ -166,8 +170,28 @@ class Hub:
             self.stage.emit(Exit(0))
 
     def interrupt(self) -> None:
+        """Stop: every rank that is at work for a client, and whatever we are at ourselves."""
         self.stdin.withdraw()
+        self._abort_held()
+        if ranks := self._busy_beside_the_cell():
+            self.stage.emit(Interrupt(ranks))
         self.cells.interrupt()
+
+    def _busy_beside_the_cell(self) -> tuple[Rank, ...]:
+        busy, cell = self.comms.busy, self.cells.running
+        if cell is not None and cell.fanout is not None:
+            busy -= set(cell.fanout.running)
+        elif cell is not None and cell.talk is not None:
+            busy |= set(cell.talk.asking)
+        return tuple(sorted(busy & set(self.group.alive)))
+
+    def _abort_held(self) -> None:
+        """Cells that wait for the first ranks are not to run any more."""
+        for event in self._held or ():
+            if event.message.msg_type == "execute_request":
+                self.requests.abort(event)
+        if self._held is not None:
+            self._held = [e for e in self._held if e.message.msg_type != "execute_request"]
 
     def shut_down(self, event: FromFront | None, content: Mapping[str, Any]) -> None:
         if self.closing:
@@ -196,6 +220,7 @@ class Hub:
     def _perform(self, talk: Talk, want: Any) -> None:
         match want:
             case Ask():
+                talk.asked = want.ranks
                 message = self.stage.own_request(want.msg_type, want.content)
                 talk.wait_for(
                     lambda resume: self.conversations.ask(
@@ -306,6 +331,8 @@ class Hub:
                     self.stdin.withdraw()
             case ("overdue", str(msg_id)):
                 self.cells.survivors_overdue(msg_id)
+            case ("no-reply", str(msg_id), int(rank)):
+                self.conversations.gave_no_reply(msg_id, rank)
             case ("ask", str(msg_id)):
                 self.conversations.expired(msg_id)
             case ("start", int(generation)):

@@ -46,6 +46,12 @@ class Late:
         policy = replace(self._stage.policy, mode="live")  # there is no end to wait for
         return CellOutputs(alive, world, self._display_ids, policy=policy)
 
+    def cut(self, rank: Rank, parent: Header) -> None:
+        """Something that is no output follows from this rank: what it wrote comes before."""
+        key = str(parent.get("msg_id", ""))
+        if entry := self._open.get(key):
+            self._show(key, entry, entry.outputs.cut(rank, self._stage.at))
+
     def due(self, key: str) -> None:
         if entry := self._open.get(key):
             self._show(key, entry, entry.outputs.tick(self._stage.at))

@@ -88,14 +88,17 @@ class Reports:
             else:
                 self._late_output(rank, message)
         elif kind not in IGNORED:
+            # What the rank wrote before it comes before it: an Output widget is switched by comms.
+            self._cells.cut(rank)
+            home = self._home(message)
+            self._late.cut(rank, home)
             if kind in COMMS:
                 self._comms.from_rank(rank, message)
-            self._stage.publish(
-                kind, message.content, self._home(message), message.metadata, message.buffers
-            )
+            self._stage.publish(kind, message.content, home, message.metadata, message.buffers)
 
     def _idle(self, rank: Rank, msg_id: str) -> None:
         if not self._cells.idle(rank, msg_id):
+            self._conversations.idle(rank, msg_id)
             self._comms.idle(msg_id, rank)
 
     def _late_output(self, rank: Rank, message: Message) -> None:

@@ -85,9 +85,13 @@ class Requests:
         if event.channel != "shell":
             raise BadMessage(f"execute_request on {event.channel}")
         if self._life.closing:
-            self._framed(event, "execute_reply", {"status": "aborted"})
+            self.abort(event)
         else:
             self._cells.request(event)
+
+    def abort(self, event: FromFront) -> None:
+        """A cell that will not run."""
+        self._framed(event, "execute_reply", {"status": "aborted"})
 
     def _shutdown_request(self, event: FromFront) -> None:
         restart = _flag(event.message, "restart")

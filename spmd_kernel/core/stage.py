@@ -66,6 +66,10 @@ class Stage:
     def is_own(self, header: Header) -> bool:
         return header.get("session") == self.settings.session
 
+    def own_execute(self, code: str, *, silent: bool) -> Message:
+        """An execute_request of ours; not silent, it counts and goes into the history."""
+        return self.own_request("execute_request", execute_content(code, silent=silent))
+
     def own_request(self, msg_type: str, content: Mapping[str, Any]) -> Message:
         return Message(self.own_header(msg_type), NO_HEADER, {}, dumps(content))
 
@@ -81,6 +85,17 @@ class Stage:
 
     def status(self, state: Literal["starting", "busy", "idle"], parent: Header) -> None:
         self.publish("status", _STATUS[state], parent)
+
+
+def execute_content(code: str, *, silent: bool) -> dict[str, Any]:
+    return {
+        "code": code,
+        "silent": silent,
+        "store_history": not silent,
+        "user_expressions": {},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
 
 
 _STATUS = {state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")}

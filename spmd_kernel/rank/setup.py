@@ -86,7 +86,7 @@ def register_jax(clusters: Any) -> None:
 def tune_streams() -> None:
     """ipykernel: flush sooner, and let IOPub drop nothing however far its reader is behind."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "flush_interval"):
+        if hasattr(stream, "flush_interval") and WORLD_SIZE not in ("", "1"):
             stream.flush_interval = FLUSH_INTERVAL
     thread: Any = getattr(sys.stdout, "pub_thread", None)
     if hasattr(thread, "schedule"):
@@ -144,9 +144,9 @@ def report_crashes() -> None:
 def main() -> None:
     hooks = PostImport()
     hooks.when_imported("jax._src.clusters", register_jax)
+    tune_streams()
     if WORLD_SIZE not in ("", "1"):
         hooks.when_imported("mpi4py", warn_of_mpi)
-        tune_streams()
         mark_writes()
     sys.meta_path.insert(0, hooks)
     report_crashes()
