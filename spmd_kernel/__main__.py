@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
-from .core.errors import SpmdError
+# Before the imports, which take a moment: a Stop that comes early must not end the kernel.  The
+# driver's own handler follows; ranks are started after it, and so do not inherit "ignored".
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+from .core.errors import SpmdError  # noqa: E402
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 from . import kernelspecs
 from .core.errors import UsageError
+from .core.magics.processes import MOST
 from .core.model import Settings
 from .core.outputs import MODES
 from .gpus import visible_gpus
@@ -148,10 +149,19 @@ def _count(value: Any, where: str, environ: Mapping[str, str]) -> int:
         return len(visible_gpus(environ)) or WITHOUT_GPU
     text = str(value)
     if isinstance(value, (str, int)) and text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
+        return _bounded(int(text), where)
     raise UsageError(
         f"{where} is {value!r}: not a number of processes", f"{where} is 1, 2, … or auto"
     )
+
+
+def _bounded(count: int, where: str) -> int:
+    if count > MOST:
+        raise UsageError(
+            f"{where} is {count}: more than {MOST} ranks do not run on one machine",
+            "write a smaller number",
+        )
+    return count
 
 
 def _limited(count: int, limit: int | None) -> int:

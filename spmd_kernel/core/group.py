@@ -80,6 +80,8 @@ class Slot:
         """What happened to it, for people."""
         if self.ended_by:
             return f"rank {self.rank} {self.ended_by}"
+        if self.cause is not None and self.cause.missing:
+            return f"rank {self.rank} is not there: {self.cause}"
         if self.cause is not None and self.cause.signal is not None:
             return f"rank {self.rank} died: {self.cause}"
         return f"rank {self.rank} died: the process {self.cause}"
@@ -154,6 +156,9 @@ class Group:
             return self._start_failure or "there is no rank"
         lines = [slot.obituary() for slot in self.slots.values() if slot.state is State.DEAD]
         return "\n".join(lines) or "the ranks are not ready"
+
+    def could_not_start(self, why: str) -> None:
+        self._start_failure = why
 
     def mark_busy(self, rank: Rank, since: float) -> None:
         self.slots[rank].busy_since = since
@@ -302,7 +307,7 @@ class Group:
             ranks=missing,
             set=tuple(what_set),
             cleared=tuple(cleared),
-            replayed=tuple(name for item in replay for name in item.names),
+            replayed=tuple(dict.fromkeys(name for item in replay for name in item.names)),
             memory_cleared=had,
         )
 
@@ -332,6 +337,8 @@ class Group:
         try:
             yield LaunchRanks(request)
         except Interrupted:
+            for rank in ranks:
+                self.slots[rank].cause = Cause(missing="its start was broken off")
             yield StopRanks(ranks, now=True)
             raise
         lost = [self.slots[rank] for rank in ranks if self.slots[rank].state is State.DEAD]

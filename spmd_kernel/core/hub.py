@@ -18,6 +18,7 @@ from .group import Group, LaunchRanks, StopRanks
 from .late import Late
 from .magics import MAGICS
 from .magics.base import Ask, Look, Page, Run, Say, Start, StartReport
+from .magics.processes import require_memory
 from .magics.split import split
 from .model import (
     Began,
@@ -142,22 +143,24 @@ class Hub:
 
     def _start(self, want: Start) -> Script:
         facts: Facts = yield Look()
-        self._prelude.ranks_start()
-        return (
-            yield from self.group.start(
-                want.size,
-                env=want.env,
-                keep=want.keep,
-                kernel=want.kernel,
-                count=self.cells.count,
-                replay=self._prelude.items,
-                facts=facts,
-            )
+        if self._held is not None and want.size > 1:  # nobody has checked it yet
+            require_memory(want.size, facts.memory_available)
+        report = yield from self.group.start(
+            want.size,
+            env=want.env,
+            keep=want.keep,
+            kernel=want.kernel,
+            count=self.cells.count,
+            replay=self._prelude.items,
+            facts=facts,
         )
+        self._prelude.ranks_started()
+        return report
 
     def _started(self, report: StartReport | None, error: SpmdError | None) -> None:
         if error is not None:
             self.stage.log("error", str(error))
+            self.group.could_not_start(str(error))
         held, self._held = self._held or [], None
         for event in held:
             self.requests.serve(event)

@@ -22,8 +22,8 @@ class Replay:
 class Prelude:
     def __init__(self) -> None:
         self._items: dict[str, Replay] = {}  # by code: the same cell run twice is replayed once
-        self._open = True
         self._user_has_begun = False
+        self._complete = False  # the first `%processes` has started its ranks
 
     @property
     def items(self) -> tuple[Replay, ...]:
@@ -32,13 +32,18 @@ class Prelude:
     def user_begins(self) -> None:
         self._user_has_begun = True
 
-    def ranks_start(self) -> None:
-        """With the first start after the kernel's own it is complete."""
-        self._open = self._open and not self._user_has_begun
+    def ranks_started(self) -> None:
+        """After the first start that a user asked for, nothing of the user's is replayed any more.
+
+        Parameters may have changed by then; what a client set up silently has not.
+        """
+        if self._user_has_begun:
+            self._complete = True
+            self._items = {code: item for code, item in self._items.items() if not item.names}
 
     def remember(self, code: str, *, silent: bool) -> None:
         """A cell without magics of ours that did well."""
-        if not self._open or not code.strip():
+        if self._complete or not code.strip():
             return
         if is_literal_assignments(code):
             self._items.pop(code, None)

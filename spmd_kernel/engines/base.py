@@ -60,6 +60,9 @@ class Engine(Protocol):
     def signal(self, ranks: Sequence[Rank], signum: int) -> None:
         """Signal the ranks' process groups; ranks already gone are skipped."""
 
+    def expect_end(self, ranks: Sequence[Rank]) -> None:
+        """These ranks were asked to end by themselves: whatever they started goes with them."""
+
     def stop(self, ranks: Sequence[Rank], *, now: bool) -> None:
         """SIGTERM then SIGKILL after a grace (``now``: SIGKILL at once), with every descendant.
 

@@ -189,6 +189,12 @@ class LocalEngine:
             process.killed |= signum == signal.SIGKILL
             processes.kill_group(process.pid, signum)
 
+    def expect_end(self, ranks: Sequence[Rank]) -> None:
+        """See `Engine.expect_end`.  Once a rank is gone, nothing tells which orphans were its own."""
+        tree = Tree.now()
+        for process in self._of(ranks):
+            process.doomed.update(tree.below(process.pid))
+
     def stop(self, ranks: Sequence[Rank], *, now: bool) -> None:
         """See `Engine.stop`."""
         self._cancel_waiting(set(ranks))

@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -60,6 +61,7 @@ from .front import Front
 from .logfiles import LogFiles
 from .machine import survey
 from .rank import RankLink
+from .record import Recording
 from .wire import Wire
 
 REPLAYS = 1024  # signatures of clients' messages that are remembered
@@ -76,9 +78,10 @@ class Driver:
         connection: ConnectionInfo,
         loop: asyncio.AbstractEventLoop,
         record: TextIO | None = None,
+        engine: Callable[[EngineContext], Engine] | None = None,
     ):
+        """``record``: where to write every event (`io.record`).  ``engine``: instead of `local`."""
         self._loop = loop
-        self._record = record
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 16384)
         self._front = Front(
@@ -93,33 +96,64 @@ class Driver:
         self._ports = HeldPorts(PORTS)
         rank_key = secrets.token_hex(32).encode()
         self._rank_wire = Wire(rank_key, session=settings.session, remember=0)
-        self._engine = load_engine("local")(EngineContext(loop, self, rank_key, settings.environ))
+        make = engine or load_engine("local")
+        self._engine = make(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
-        self._log_files = LogFiles(
-            lambda *why: self._later(lambda: self._feed(LogFailed(loop.time(), *why)))
-        )
+        self._log_files = LogFiles(lambda *why: self._feed(LogFailed(loop.time(), *why)))
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._polite: dict[Rank, asyncio.TimerHandle] = {}
         self._leaving: asyncio.Future[int] = loop.create_future()
         front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
-        self._hub = Hub(replace(settings, ports=self._ports.ports, front=front))
+        settings = replace(settings, ports=self._ports.ports, front=front)
+        self._recording = Recording(record, settings) if record is not None else None
+        self._hub = Hub(settings)
+        self._environ = settings.environ
+        self._parent: int | None = None  # pidfd
+        self._closing = False
+        self._waiting: deque[Event] = deque()
+        self._handling = False
 
     async def run(self) -> int:
         """From the first event to the exit code."""
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(signum, self._signalled, signum)
         self._front.start(self._loop)
-        await asyncio.sleep(
-            0
-        )  # who has subscribed already is welcomed before anything else is said
+        # Who has subscribed already is welcomed before anything else is said.
+        await asyncio.sleep(0)
+        self._watch_parent(self._environ.get("JPY_PARENT_PID", ""))
         self._feed(Began(self._loop.time()))
         try:
             return await self._leaving
         finally:
             await self.close()
 
+    def _watch_parent(self, pid: str) -> None:
+        """Whoever started us died: a kernel that nobody can reach ends (ipykernel's ParentPoller)."""
+        if not pid.isdigit() or not hasattr(os, "pidfd_open"):
+            return
+        try:
+            self._parent = os.pidfd_open(int(pid))
+        except ProcessLookupError:
+            self._signalled(signal.SIGTERM)
+        except OSError as error:
+            log.info("the parent cannot be watched: %s", error)
+        else:
+            self._loop.add_reader(self._parent, self._parent_died)
+
+    def _parent_died(self) -> None:
+        if self._parent is not None:
+            self._loop.remove_reader(self._parent)
+            os.close(self._parent)
+            self._parent = None
+            self._signalled(signal.SIGTERM)
+
     async def close(self) -> None:
+        self._closing = True
+        if self._parent is not None:
+            self._loop.remove_reader(self._parent)
+            os.close(self._parent)
+            self._parent = None
         for _, link in self._links.values():
             link.close()
         for timer in (*self._timers.values(), *self._polite.values()):
@@ -134,13 +168,32 @@ class Driver:
     # ---------------------------------------------------------------- events
 
     def _feed(self, event: Event) -> None:
-        if self._record is not None:
-            print(repr(event), file=self._record, flush=True)
+        """One event after the other: what an effect brings about waits for the effects beside it."""
+        self._waiting.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._waiting:
+                self._handle(self._waiting.popleft())
+        finally:
+            self._handling = False
+
+    def _handle(self, event: Event) -> None:
+        self._write_down(event)
         for effect in self._hub.handle(event):
             try:
                 self.perform(effect)
             except Exception:
                 log.exception("could not perform %s", type(effect).__name__)
+
+    def _write_down(self, event: Event) -> None:
+        try:
+            if self._recording is not None:
+                self._recording.write(event)
+        except Exception:
+            log.exception("the recording ends here")
+            self._recording = None
 
     def _from_front(self, channel: Channel, idents: tuple[bytes, ...], message: Message) -> None:
         self._feed(FromFront(self._loop.time(), channel, idents, message))
@@ -167,6 +220,8 @@ class Driver:
 
     def rank_exited(self, rank: Rank, generation: int, cause: Cause, stderr: str) -> None:
         """Its last words first: the event comes when its IOPub is drained."""
+        if self._closing:
+            return
         link_generation, link = self._links.get(rank, (None, None))
         if timer := self._polite.pop(rank, None):
             timer.cancel()
@@ -205,7 +260,7 @@ class Driver:
             case Survey():
                 self._log_files.forgive(effect.folder)
                 facts = survey(self._engine.pids(), kernels=effect.kernels, folder=effect.folder)
-                self._later(lambda: self._feed(Surveyed(self._loop.time(), effect.token, facts)))
+                self._feed(Surveyed(self._loop.time(), effect.token, facts))
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -215,10 +270,6 @@ class Driver:
                     self._leaving.set_result(effect.code)
             case _:
                 assert_never(effect)
-
-    def _later(self, action: Callable[[], None]) -> None:
-        """An event never arrives while the effects of another are being performed."""
-        self._loop.call_soon(action)
 
     def _to_ranks(self, ranks: tuple[Rank, ...], channel: Channel, message: Message) -> None:
         frames = self._rank_wire.pack(message)
@@ -250,6 +301,7 @@ class Driver:
         if now:
             self._engine.stop(ranks, now=True)
             return
+        self._engine.expect_end(ranks)
         self._request(ranks, "shutdown_request", {"restart": False})
         for rank in ranks:
             self._polite[rank] = self._loop.call_later(POLITE_SECONDS, partial(self._insist, rank))
@@ -282,10 +334,19 @@ def load_engine(name: str) -> Callable[[EngineContext], Engine]:
     raise UsageError(f"there is no launcher engine {name!r}", f"installed engines: {names}")
 
 
+def log_level(name: str) -> int:
+    """Raises `UsageError` on a name that is none."""
+    levels = logging.getLevelNamesMapping()
+    level = levels.get(name.strip().upper() or "WARNING")
+    if level is None:
+        raise UsageError(f"SPMD_LOG is {name!r}: not a log level", f"one of {', '.join(levels)}")
+    return level
+
+
 def run(settings: Settings, connection_file: str, record: str | None = None) -> int:
     """Serve until shutdown; the exit code of the process."""
     logging.basicConfig(
-        stream=sys.stderr, level=os.environ.get("SPMD_LOG", "WARNING").upper(), format=LOG_FORMAT
+        stream=sys.stderr, level=log_level(os.environ.get("SPMD_LOG", "")), format=LOG_FORMAT
     )
     connection = ConnectionInfo.read(connection_file)
 

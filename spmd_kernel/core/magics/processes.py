@@ -131,17 +131,18 @@ def _bring_about(
     size: int, options: _Options, context: Context, facts: Facts, policy: OutputPolicy
 ) -> Generator[Start, StartReport, list[str]]:
     """The ranks that are missing; what to say about it, the main thing first."""
-    dead = tuple(view.rank for view in context.world if view.state == "dead")
+    dead = _down(context)
     anew = options.fresh or options.moves(context)
     same = size == len(context.world) and not anew
     if same and not dead:
         return _already(context, options)
     if same:
-        _require_memory(len(dead), facts.memory_available, dead)
+        require_memory(len(dead), facts.memory_available, dead)
+        kept = [view.rank for view in context.world if view.rank not in dead]
         report = yield Start(size, keep=True)
-        return _revived(report, _took(report, policy, "after"), context) + _env_note(options)
+        return _revived(report, _took(report, policy, "after"), kept) + _env_note(options)
     alive = len(context.world) - len(dead)
-    _require_memory(size, _with_freed(facts))
+    require_memory(size, _with_freed(facts))
     report = yield Start(size, options.env, kernel=options.kernel)
     return _started(report, _took(report, policy, "in"), size, alive, facts)
 
@@ -251,7 +252,13 @@ def _with_freed(facts: Facts) -> int | None:
     return facts.memory_available + sum(facts.rss.values())
 
 
-def _require_memory(starting: int, available: int | None, dead: tuple[Rank, ...] = ()) -> None:
+def _down(context: Context) -> tuple[Rank, ...]:
+    """Ranks that do not serve cells: dead, or on their way there since a start was broken off."""
+    return tuple(view.rank for view in context.world if view.state not in ("idle", "busy"))
+
+
+def require_memory(starting: int, available: int | None, dead: tuple[Rank, ...] = ()) -> None:
+    """Raises `UsageError` when so many fresh ranks do not fit into ``available`` bytes."""
     if available is None or starting * RANK_MEMORY <= available:
         return
     fit = available // RANK_MEMORY
@@ -269,7 +276,7 @@ def _require_memory(starting: int, available: int | None, dead: tuple[Rank, ...]
 
 
 def _present(context: Context) -> str:
-    dead = [view.rank for view in context.world if view.state == "dead"]
+    dead = _down(context)
     size = count(len(context.world), "rank")
     parts = [f"{size}, {name_ranks(dead)} dead" if dead else size, "%ranks shows them"]
     return _line(parts) + f"usage: {_USAGE}\n"
@@ -300,8 +307,7 @@ def _took(report: StartReport, policy: OutputPolicy, after: str) -> str:
     return "" if policy.mode == "grouped" else f" {after} {duration(report.seconds)}"
 
 
-def _revived(report: StartReport, took: str, context: Context) -> list[str]:
-    kept = [view.rank for view in context.world if view.state != "dead"]
+def _revived(report: StartReport, took: str, kept: list[Rank]) -> list[str]:
     verb = "is" if len(report.ranks) == 1 else "are"
     parts = [f"{name_ranks(report.ranks)} {verb} back{took}"]
     if kept:
