@@ -254,9 +254,14 @@ class Fold:
         return taken
 
     def _unblock(self, youngest: float, flush: _Flush) -> bool:
-        """All heads wait for each other: bring the lowest forward, in whose front it can be."""
-        ready = ((lane, self._next(lane, flush)) for lane in self._order)
-        head = next((head for _, head in ready if head and head.is_ripe(youngest)), None)
+        """All heads wait for each other: bring one forward, in whose front it can be.
+
+        It is one of the rank that has said least since all agreed: so ranks in step stay in step.
+        """
+        for lane in self._order:
+            self._next(lane, flush)
+        ripe = [ln for ln in self._order if ln.head is not None and ln.head.is_ripe(youngest)]
+        head = min(ripe, key=lambda lane: lane.pos).head if ripe else None
         if head is None:
             return False
         for holder in self._holders(head.key):
