@@ -274,3 +274,74 @@ def test_only_loopback_is_listened_on_and_files_are_private(pair: Kernel) -> Non
     assert ours and all(address.startswith("0100007F:") for address in ours)
     for folder in leftovers():
         assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGHUP"])
+def test_the_kernel_leaves_without_a_word(how: str, tmp_path: Path) -> None:
+    with open(tmp_path / "stderr", "w") as stderr:
+        kernel = Kernel(stderr=stderr)
+    try:
+        kernel.ok("%processes 2")
+        family = descendants(kernel.pid) | {kernel.pid}
+        os.kill(kernel.pid, getattr(signal, how))
+        wait_gone(family)
+    finally:
+        kernel.close()
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_the_kernel_ends_with_its_parent(tmp_path: Path) -> None:
+    """Whoever started the kernel is killed hard: nobody can reach it any more."""
+    script = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.kernel.client import Kernel, descendants
+kernel = Kernel()
+kernel.ok("%processes 2")
+print(*descendants(kernel.pid), kernel.pid, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        family = {int(pid) for pid in parent.stdout.readline().split()}
+        assert len(family) == 3
+        parent.kill()
+    wait_gone(family)
+
+
+def test_daemons_of_old_ranks_go_with_them(pair: Kernel) -> None:
+    pair.ok("import subprocess; subprocess.Popen(['setsid', 'sleep', '97531'])")
+    daemons = {pid for pid in descendants(pair.pid) if "97531" in command(pid)}
+    assert daemons
+    pair.ok("%processes 1")
+    wait_gone(daemons)
+
+
+def test_ranks_stay_aligned_over_interrupts(pair: Kernel) -> None:
+    code = "import time\nprint('go', flush=True)\nwhile True: time.sleep(0.001)"
+    for _ in range(5):
+        pair.collect(pair.send(code), once(pair.manager.interrupt_kernel, says("go")))
+    assert "│" not in pair.ok("print(len(In))").text
+    assert len(pair.run("1 / 0").errors) == 1
+    (value,) = pair.ok("'same'").of("execute_result")
+    assert value["metadata"]["spmd"]["ranks"] == [0, 1]
+
+
+def test_stop_reaches_a_widget_callback(pair: Kernel) -> None:
+    code = """
+from comm import create_comm
+import time
+def forever(_):
+    print('in the callback', flush=True)
+    time.sleep(600)
+cm = create_comm(target_name='t')
+cm.on_msg(forever)
+"""
+    comm_id = pair.ok(code).of("comm_open")[0]["comm_id"]
+    message = pair.client.session.msg("comm_msg", {"comm_id": comm_id, "data": {}})
+    pair.client.shell_channel.send(message)
+    pair.wait_iopub(lambda m: "in the callback" in str(m["content"].get("text", "")))
+    pair.manager.interrupt_kernel()
+    assert pair.ok("print('usable')").stdout == "usable\n"

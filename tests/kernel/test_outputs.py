@@ -145,3 +145,13 @@ def test_big_output_is_complete(pair: Kernel) -> None:
     for rank in (0, 1):
         lines = [line for line in text.splitlines() if line.startswith(f"{rank} │ ")]
         assert lines == [f"{rank} │ {rank} {i}" for i in range(20000)]
+
+
+def test_nothing_is_lost_at_one_rank(kernel: Kernel) -> None:
+    code = """
+from IPython.display import display
+for i in range(12000):
+    display({'text/plain': f'number {i}'}, raw=True)
+"""
+    shown = [c["data"]["text/plain"] for c in kernel.ok(code).of("display_data")]
+    assert shown == [f"number {i}" for i in range(12000)]
