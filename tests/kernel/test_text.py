@@ -106,7 +106,7 @@ print(" done", os.environ["RANK"])
     lines = "".join(
         m["content"]["text"]
         for m in [*pair.stray, *pair.collect(msg_id).messages]
-        if m["header"]["msg_type"] == "stream"
+        if m["header"]["msg_type"] == "stream" and m["parent_header"].get("msg_id") == msg_id
     ).splitlines()
     assert lines[0].startswith("working")
     assert sorted(parse_label(line)[1].strip() for line in lines[1:]) == ["done 0", "done 1"]
