@@ -76,8 +76,7 @@ class FakeRank:
         """An input_reply: to a question of its own that is still open."""
         asked = str(answer.parent.get("msg_id"))
         assert self.liar or asked in self.questions, "answered a rank that does not wait for it"
-        question = self.questions.pop(asked, None)
-        self.questions = {k: q for k, q in self.questions.items() if q != question}
+        self.questions.pop(asked, None)
         self.answers.append(json.loads(answer.content)["value"])
 
 
@@ -277,7 +276,7 @@ class World:
         **header: Any,
     ) -> Sent:
         msg_id = f"c{next(self._ids)}"
-        header = {"msg_id": msg_id, "msg_type": msg_type, "session": client.decode(), **header}
+        header = {"msg_id": msg_id, "msg_type": msg_type, "session": client.hex(), **header}
         body = json.dumps(content).encode() if raw is None else raw
         sent = Sent(Message(header, {}, {}, body, buffers), channel, (client,))
         self.sent[msg_id] = sent
