@@ -78,6 +78,7 @@ rank
     assert four.ok("%output 2").stdout == "I 2\n2\n"
     assert "KeyError: 'three'" in four.ok("%output 3").text
     assert four.ok("%output 0-1").stdout == "── rank 0 ──\nI 0\n0\n── rank 1 ──\nI 1\n1\n"
+    assert four.ok("%%rank 2\nprint('for me')").stdout == "for me\n"
     four.ok("%processes --show all")
     assert len(four.ok("print('I', rank)").stdout.splitlines()) == 4
 

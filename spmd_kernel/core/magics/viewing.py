@@ -22,7 +22,8 @@ HELP = """\
   --output        `live` shows what ranks say as it comes; `grouped` shows it rank by rank at the
                   cell's end, so that the same run gives the same notebook (CI, version control).
                   SPMD_OUTPUT in the environment wins
-  --show SPEC     publish only what these ranks say (0; 0,2-3; -1; all), and every error
+  --show SPEC     publish only what these ranks say (0; 0,2-3; -1; all), and every error; the others
+                  are shown in cells of their own (%%rank) and by %output
   --log-dir DIR   append the text of each rank to DIR/rank-N.log, too, as it comes; `--log-dir=`
                   ends that"""
 

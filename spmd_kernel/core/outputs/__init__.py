@@ -4,6 +4,8 @@ What only some ranks said is marked with their label (text) or in its metadata (
 mark means every rank that ran the cell.
 """
 
+from dataclasses import replace
+
 from .cell import CellOutputs
 from .grouped import GroupedOutputs
 from .ids import DisplayIds
@@ -31,6 +33,11 @@ __all__ = [
 def outputs_of(
     ranks: tuple[int, ...], world_size: int, display_ids: DisplayIds, policy: OutputPolicy
 ) -> CellOutputs | GroupedOutputs:
-    """The machine for one cell that ``ranks`` run, of more than one."""
+    """The machine for one cell that ``ranks`` run, of more than one.
+
+    A cell of ranks that the view hides altogether is shown: it was written for them.
+    """
+    if policy.show is not None and not set(ranks).intersection(policy.show):
+        policy = replace(policy, show=None)
     outputs = CellOutputs(ranks, world_size, display_ids, policy=policy)
     return GroupedOutputs(outputs) if policy.mode == "grouped" else outputs
