@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -344,7 +345,7 @@ class World:
         if kind != "execute_request":
             return kind.replace("_request", "_reply"), {"status": "ok", "matches": [], "rank": 0}
         content = json.loads(request.content)
-        fake.count += content["store_history"] and bool(content["code"].strip())
+        self._count(fake, content)
         reply: dict[str, Any] = {"status": "ok", "execution_count": fake.count, "payload": []}
         expressions = content.get("user_expressions") or {}
         reply["user_expressions"] = {
@@ -354,6 +355,14 @@ class World:
         if error:
             reply |= {"status": "error", "ename": "E", "evalue": "why", "traceback": ["E: why"]}
         return "execute_reply", reply
+
+    @staticmethod
+    def _count(fake: FakeRank, content: dict[str, Any]) -> None:
+        """As IPython counts; `core.padding` sets what it counts."""
+        if padding := re.search(r'"count": (\d+)}\)$', content["code"]):
+            fake.count = int(padding[1]) - 1
+        elif content["store_history"] and not content["silent"]:
+            fake.count += bool(content["code"].strip())
 
     def survey(self) -> None:
         self.feed(Surveyed(self.tick(), self.surveys.popleft(), self.facts))

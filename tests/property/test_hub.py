@@ -487,7 +487,7 @@ def check_story(sent: Sent, *, finished: bool) -> None:
 
 
 TestHub = Machine.TestCase
-TestHub.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestHub.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
 
 
 # ---------------------------------------------------------------- 9: one rank is transparent
