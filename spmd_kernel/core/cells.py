@@ -96,6 +96,11 @@ def parse(event: FromFront) -> Cell:
     return Cell(event.channel, event.idents, event.message, content)
 
 
+def _counted(message: Message, count: int) -> Message:
+    """IPython numbers the result of what it does not store by the cell before."""
+    return replace(message, content=dumps({**read(message.content), "execution_count": count}))
+
+
 def _commented(code: str) -> str:
     return "\n".join(f"# {line}" for line in code.splitlines()) or "#"
 
@@ -293,6 +298,8 @@ class Cells:
         try:
             if message.msg_type == "error":
                 self._part_failed(fanout, rank, read(message.content))
+            elif message.msg_type == "execute_result" and not fanout.stores:
+                message = _counted(message, cell.count)
             published = fanout.outputs.feed(rank, message, self._stage.at)
         except BadMessage as error:
             self._stage.log("warning", f"rank {rank}: {message.msg_type} as it came: {error}")

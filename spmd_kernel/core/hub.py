@@ -271,7 +271,8 @@ class Hub:
 
     # ---------------------------------------------------------------- a cell
 
-    _stores = False  # whether the `Run` at hand is the round that counts (not that of a line magic)
+    # Whether the `Run` at hand is the round that counts: the last of the cell.
+    _stores = False
 
     def _cell_script(self, cell: Cell) -> Script:
         self._stores = False
@@ -284,7 +285,8 @@ class Hub:
             cell.magics = bool(plan.steps)
             for call in plan.steps:
                 magic = MAGICS[call.name]
-                self._stores = magic.kind == "cell"
+                ends_cell = call is plan.steps[-1] and not plan.rest.strip()
+                self._stores = magic.kind == "cell" or ends_cell
                 yield from magic.run(call, _MagicView(self, cell))
             code = plan.rest
             if cell.magics and not code.strip():

@@ -81,7 +81,14 @@ def test_a_cell_or_a_line_on_some_ranks(four: Kernel) -> None:
     four.ok("%%rank 1,3\nmark = r")
     text = four.ok("print('has', 'mark' in dir())").text
     assert "0,2 │ has False" in text and "1,3 │ has True" in text
-    assert "33" in four.ok("%rank -1 r * 11").text
+    alone = four.ok("%rank -1 r * 11")
+    (value,) = alone.of("execute_result")
+    assert value["data"]["text/plain"] == "33"
+    assert value["execution_count"] == alone.reply["execution_count"]
+    mixed = four.ok("%rank 0 r\n'rest'")
+    counts = {value["execution_count"] for value in mixed.of("execute_result")}
+    assert counts == {mixed.reply["execution_count"]}
+    assert "│" not in four.ok("print(len(In))").text
     timed = four.ok("%%rank 2\n%%time\nprint('in time')").text
     assert "in time" in timed and "Wall time" in timed
     bad = four.run("%%rank 9\nx")
