@@ -319,8 +319,7 @@ class Driver:
         self._engine.expect_end(ranks)
         self._request(ranks, "shutdown_request", {"restart": False})
         for rank in ranks:
-            self._polite[rank] = self._loop.call_later(TIDY_EVENTS = 5000  # a hundred cells of eight ranks
-POLITE_SECONDS, partial(self._insist, rank))
+            self._polite[rank] = self._loop.call_later(POLITE_SECONDS, partial(self._insist, rank))
 
     def _insist(self, rank: Rank) -> None:
         self._polite.pop(rank, None)
