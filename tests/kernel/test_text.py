@@ -1,4 +1,8 @@
-"""Text of real ranks: what folds, what stays together, whose it is."""
+"""Text of real ranks: what folds, what stays together, whose it is.
+
+Where it matters that ranks say the same at about the same time, which a busy machine does not
+promise, outputs are grouped.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,6 @@ def test_what_one_write_says_stays_together(size: int) -> None:
     with Kernel() as kernel:
         kernel.ok(f"%processes {size}")
         lines = [parse_label(line) for line in kernel.ok(BLOCKS).stdout.splitlines()]
-        assert [rest for ranks, rest in lines if ranks is None and rest.startswith("step")] or size
         for rank in range(size):
             mine = [
                 (i, rest) for i, (ranks, rest) in enumerate(lines) if not ranks or rank in ranks
@@ -57,6 +60,7 @@ def _unlabelled(text: str) -> str:
 
 
 def test_text_that_differs_only_by_its_process_is_one(four: Kernel) -> None:
+    four.ok("%processes --output grouped")
     code = """
 import os, time
 rank = int(os.environ["RANK"])
@@ -70,6 +74,7 @@ print("checksum", hex(0xabcdef0 + rank))
 
 
 def test_lines_that_read_like_labels_get_one(four: Kernel) -> None:
+    four.ok("%processes --output grouped")
     code = "import os\nprint('0 │ x')\nprint(os.environ['RANK'], '│ y')"
     lines = four.ok(code).stdout.splitlines()
     assert lines == ["0-3 │ 0 │ x", *(f"{rank} │ {rank} │ y" for rank in range(4))]
@@ -110,13 +115,14 @@ print(" done", os.environ["RANK"])
 
 
 def test_marks_are_seen_by_nobody(pair: Kernel) -> None:
+    pair.ok("%processes --output grouped")
     code = """
 from IPython.utils.capture import capture_output
 with capture_output() as captured:
     print("a\\nb")
 print(repr(captured.stdout))
 captured.show()
-print("kept:", repr("".join(get_ipython().history_manager.outputs[2][0].bundle["stream"])))
+print("kept:", repr("".join(get_ipython().history_manager.outputs[3][0].bundle["stream"])))
 """
     pair.ok("print('c\\nd')")
     assert pair.ok(code).stdout.splitlines() == ["'a\\nb\\n'", "a", "b", "kept: 'c\\nd\\n'"]
@@ -127,5 +133,6 @@ print("kept:", repr("".join(get_ipython().history_manager.outputs[2][0].bundle["
 
 
 def test_lines_of_a_command_are_lines(pair: Kernel) -> None:
+    pair.ok("%processes --output grouped")
     lines = pair.ok("!printf 'one\\ntwo %s\\nthree\\n' $RANK").stdout.splitlines()
     assert lines == ["one", "0 │ two 0", "1 │ two 1", "three"]
