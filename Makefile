@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(wildcard kernelspec/*)
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint format docs clean
+.PHONY: help demo test lint format docs bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make lint    the checks without pytest"
 	@echo "make format  let ruff rewrite the code"
 	@echo "make docs    rewrite the generated tables of README.md and docs"
+	@echo "make bench   this kernel against bare kernels that one client drives (minutes)"
 	@echo "make clean   remove .venv and build"
 
 demo: $(VENV)/.demo
@@ -36,6 +37,9 @@ format: $(VENV)/.test
 
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/short.py
 
 clean:
 	rm -rf $(VENV) build dist
