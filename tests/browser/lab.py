@@ -1,0 +1,254 @@
+"""A private JupyterLab, and one of its notebook pages as a person has it before them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import Locator, Page
+
+from ..kernel.client import alive, descendants, wait_gone
+
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+DEADLINE = 60.0  # seconds for anything a page waits for; generous, for a busy machine
+
+# If we are killed, Linux tells the server to stop, and it stops its kernels.
+LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+sys.exit() if os.getppid() != int(sys.argv[1]) else os.execv(sys.executable, sys.argv[2:])
+"""
+# Nothing that a stock JupyterLab does not do, except that it asks nobody for news.
+OPTIONS = [
+    "--no-browser",
+    "--allow-root",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    "--LabApp.extension_manager=readonly",
+]
+
+
+class Lab:
+    """One server with folders, port and token of its own. ``close`` leaves no process behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = folder / "work"
+        self.work.mkdir()
+        quiet = folder / "settings" / "@jupyterlab/apputils-extension"
+        quiet.mkdir(parents=True)
+        (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        self.token = secrets.token_hex()
+        self.log: list[str] = []
+        self.process = subprocess.Popen(
+            self._command(),
+            env=os.environ | self._environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self._lines = self.process.stdout
+        try:
+            self.url = self._wait_for_url()
+        except BaseException:
+            self.close()
+            raise
+        self._reader = threading.Thread(target=self.log.extend, args=(self._lines,), daemon=True)
+        self._reader.start()
+
+    def _command(self) -> list[str]:
+        lab = [sys.executable, "-m", "jupyterlab", *OPTIONS, f"--ServerApp.root_dir={self.work}"]
+        return [sys.executable, "-c", LAUNCH, str(os.getpid()), *lab]
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        folders = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+        }
+        paths = {name: str(folder / sub) for name, sub in folders.items()}
+        return paths | {"JUPYTER_TOKEN": self.token, "PYTHONUNBUFFERED": "1"}
+
+    def _wait_for_url(self) -> str:
+        watchdog = threading.Timer(DEADLINE, self.process.kill)  # ends the loop below, if need be
+        watchdog.start()
+        try:
+            for line in self._lines:
+                self.log.append(line)
+                if found := re.search(r"(http://127\.0\.0\.1:\d+)/lab", line):
+                    return found[1]
+        finally:
+            watchdog.cancel()
+        raise AssertionError("JupyterLab did not start:\n" + "".join(self.log))
+
+    def request(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}/api/{path}",
+            method=method,
+            headers={"Authorization": f"token {self.token}"},
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE) as reply:
+            body = reply.read()
+        return json.loads(body) if body else None
+
+    def write(self, name: str, cells: Sequence[str], tags: dict[int, str]) -> Path:
+        """A notebook as somebody might have sent it: cells without outputs, our kernel's name."""
+        made = [
+            nbformat.v4.new_code_cell(code.strip(), id=f"cell-{i}") for i, code in enumerate(cells)
+        ]
+        for index, tag in tags.items():
+            made[index].metadata.tags = [tag]
+        notebook = nbformat.v4.new_notebook(cells=made)
+        notebook.metadata.kernelspec = {
+            "display_name": "Distributed (Python 3)",
+            "language": "python",
+            "name": "spmd-python3",
+        }
+        path = self.work / f"{name}.ipynb"
+        nbformat.write(notebook, path)
+        return path
+
+    def stop_kernels(self) -> None:
+        """Shut all kernels down, and see that their ranks are gone too."""
+        pids = descendants(self.process.pid)
+        for kernel in self.request("GET", "kernels"):
+            self.request("DELETE", f"kernels/{kernel['id']}")
+        wait_gone(pids)
+
+    def close(self) -> None:
+        pids = descendants(self.process.pid)
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=20)
+            wait_gone(pids)
+        finally:  # nothing stays, not even what should have gone by itself
+            for pid in filter(alive, {self.process.pid, *pids}):
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            if hasattr(self, "_reader"):
+                self._reader.join()
+            self._lines.close()
+
+
+class Notebook:
+    """An open notebook: what its cells show, and what one can do with keys, mouse and commands."""
+
+    def __init__(self, page: Page, lab: Lab, path: Path) -> None:
+        self.page = page
+        self.lab = lab
+        self.path = path
+
+    def open(self) -> None:
+        """Load the page; returns when the kernel that the notebook's metadata names is there."""
+        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+        self._do("await app.shell.currentWidget.sessionContext.ready")
+
+    def _do(self, statements: str) -> Any:
+        """Run JavaScript in the page, where ``app`` is JupyterLab; never wait for ever."""
+        return self.page.evaluate(f"""() => Promise.race([
+            (async (app) => {{ {statements} }})(window.jupyterapp),
+            new Promise((_, no) => setTimeout(no, {1000 * DEADLINE}, new Error('no end in sight'))),
+        ])""")
+
+    def command(self, name: str, *, wait: bool = True) -> None:
+        """A command of JupyterLab; with ``wait``, until it is done (a cell's: until it ran)."""
+        self._do(f"{'await' if wait else 'void'} app.commands.execute('{name}')")
+
+    def run_all(self) -> None:
+        self.command("notebook:run-all-cells")
+
+    def run(self, index: int, *, wait: bool = True) -> None:
+        self._do(f"app.shell.currentWidget.content.activeCellIndex = {index}")
+        self.command("notebook:run-cell", wait=wait)
+
+    def cell(self, index: int) -> Locator:
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def outputs(self, index: int) -> Locator:
+        return self.cell(index).locator(".jp-OutputArea-output")
+
+    def text(self, index: int) -> str:
+        """All text under a cell, as it reads on the screen."""
+        self.cell(index).scroll_into_view_if_needed()
+        return "\n".join(self.outputs(index).all_inner_texts())
+
+    def lines(self, index: int) -> list[str]:
+        return [line for line in self.text(index).splitlines() if line.strip()]
+
+    def wait_text(self, index: int, pattern: str) -> None:
+        """Until what the cell shows matches the regular expression."""
+        found = self.cell(index).locator(".jp-OutputArea", has_text=re.compile(pattern))
+        found.first.wait_for()
+
+    def wait_done(self, index: int) -> None:
+        """Until the cell has its execution count: ``[3]:``, no more ``[*]:``."""
+        prompt = self.cell(index).locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]:"))
+        prompt.wait_for()
+
+    def restart(self) -> None:
+        """By the toolbar's button and its dialog; returns when the kernel is idle again."""
+        self._do("""
+            const context = app.shell.currentWidget.sessionContext;
+            window.restarted = new Promise(done => {
+                let gone = false;
+                context.statusChanged.connect((_, status) => {
+                    gone ||= status.includes('restarting');
+                    if (gone && status === 'idle') done();
+                });
+            });""")
+        self.button("Restart the kernel").first.click()
+        dialog = self.page.locator(".jp-Dialog")
+        dialog.locator(".jp-mod-accept").click()
+        dialog.wait_for(state="hidden")
+        self._do("await window.restarted")
+
+    def button(self, label: str) -> Locator:
+        """A button of the notebook's toolbar, by what it is called."""
+        toolbar = self.page.locator(".jp-NotebookPanel-toolbar")
+        return toolbar.get_by_role("button", name=label)
+
+    def image_sizes(self, index: int) -> list[tuple[int, int]]:
+        """Width and height that the pictures under a cell really have."""
+        self.cell(index).scroll_into_view_if_needed()
+        sizes = (
+            self.cell(index)
+            .locator("img")
+            .evaluate_all(
+                "imgs => Promise.all(imgs.map(async i => (await i.decode(), [i.naturalWidth, i.naturalHeight])))"
+            )
+        )
+        return [tuple(size) for size in sizes]
+
+    def shot(self, name: str, cell: int | None = None) -> None:
+        """A picture of the whole window, or of one cell: for people to look at."""
+        shown = self.page if cell is None else self.cell(cell)
+        shown.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    def long_shot(self, name: str, height: int) -> None:
+        """A picture of all cells, in a window so high (pixels) that none is out of view."""
+        size = self.page.viewport_size
+        self.page.set_viewport_size({"width": 1280, "height": height})
+        self.cell(0).scroll_into_view_if_needed()
+        self.page.locator(".jp-WindowedPanel-inner").screenshot(path=SCREENSHOTS / f"{name}.png")
+        self.page.set_viewport_size(size)
