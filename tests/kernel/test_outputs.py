@@ -50,7 +50,7 @@ def test_errors_name_their_ranks(four: Kernel) -> None:
     # Equal errors fold if they come within 100 ms, which a busy machine need not keep.
     same = four.run("raise ValueError('all')")
     heads = [error.splitlines()[0] for error in same.errors]
-    assert len(heads) == 1 and "│" not in heads[0] or all("│" in head for head in heads)
+    assert (len(heads) == 1 and "│" not in heads[0]) or all("│" in head for head in heads)
 
 
 def test_error_is_shown_while_others_run(pair: Kernel) -> None:
