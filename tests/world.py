@@ -361,7 +361,7 @@ class World:
         """As IPython counts; `core.padding` sets what it counts."""
         if padding := re.search(r'"count": (\d+)}\)$', content["code"]):
             fake.count = int(padding[1]) - 1
-        elif content["store_history"] and not content["silent"]:
+        elif content.get("store_history", True) and not content["silent"]:
             fake.count += bool(content["code"].strip())
 
     def survey(self) -> None:

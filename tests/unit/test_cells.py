@@ -325,3 +325,98 @@ def test_a_cell_leaves_no_cycles_behind() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+def test_of_the_replies_of_a_rank_the_first_one_counts() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    for rank in world.ranks.values():
+        request = rank.inbox.popleft()
+        world.say(rank, "shell", "execute_reply", {"status": "ok", "payload": [1]}, request)
+        world.say(rank, "shell", "execute_reply", {"status": "error", "payload": [2]}, request)
+        world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    assert cell.reply["status"] == "ok"
+    assert cell.reply["payload"] == [1]
+
+
+def test_what_ranks_are_told_of_a_cell() -> None:
+    """The queue and its abortion are ours; a line magic's round is no cell of its own."""
+    world = start(2)
+    world.execute("%rank 1 x\ny", user_expressions={"v": "y"}, stop_on_error=True)
+    first = json.loads(world.ranks[1].inbox[0].content)
+    assert (first["store_history"], first["stop_on_error"]) == (False, False)
+    assert first["user_expressions"] == {}
+    world.answer_shell(world.ranks[1])
+    for rank in world.ranks.values():
+        second = json.loads(rank.inbox[-1].content)
+        assert (second["store_history"], second["stop_on_error"]) == (True, False)
+        assert second["user_expressions"] == {"v": "y"}
+
+
+def test_who_is_interrupted_already_is_not_interrupted_again() -> None:
+    world = start(2)
+    world.execute("f()", allow_stdin=False)
+    world.answer_shell(world.ranks[0], error=True)
+    world.feed(Signalled(world.tick(), 2))
+    (key,) = [key for key in world.timers if key[0] == "on-error"]
+    world.fire(key)
+    assert interrupted(world) == [(1,)]
+
+
+def test_an_exit_of_some_ranks_is_not_the_end() -> None:
+    world = start(2)
+    cell = world.execute("exit() if RANK else None")
+    for rank in list(world.ranks.values()):
+        request = rank.inbox.popleft()
+        payload = [{"source": "ask_exit", "keepkernel": False}] * rank.rank
+        world.say(rank, "shell", "execute_reply", {"status": "ok", "payload": payload}, request)
+        world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    world.settle()
+    assert cell.reply["status"] == "ok"
+    assert not world.exits
+
+
+def test_exit_that_keeps_the_kernel_is_not_the_end() -> None:
+    world = start(1)
+    world.execute("exit(keep_kernel=True)")
+    rank = world.ranks[0]
+    request = rank.inbox.popleft()
+    payload = [{"source": "ask_exit", "keepkernel": True}]
+    world.say(rank, "shell", "execute_reply", {"status": "ok", "payload": payload}, request)
+    world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    world.settle()
+    assert not world.exits and world.ranks
+
+
+def test_nothing_of_a_cell_is_left_when_it_ends() -> None:
+    world = start(2)
+    cell = world.execute("f()", allow_stdin=False)
+    for rank in world.ranks.values():
+        world.say(
+            rank, "iopub", "stream", {"name": "stdout", "text": f"{rank.rank}"}, rank.inbox[0]
+        )
+    world.answer_shell(world.ranks[0], error=True)
+    world.feed(Signalled(world.tick(), 2))
+    world.die(world.ranks[1])
+    assert len(cell.replies) == 1
+    assert [key for key in world.timers if cell.message.msg_id in key] == []
+
+
+def test_a_subshell_of_ours_is_none_of_the_ranks() -> None:
+    world = start(2)
+    content = {"code": "x", "silent": False}
+    cell = world.ask("execute_request", content, subshell_id="s")
+    (request,) = world.ranks[0].inbox
+    assert "subshell_id" not in request.header
+    assert request.msg_id == cell.message.msg_id
+    world.settle()
+    assert cell.replies[0].parent["subshell_id"] == "s"
+
+
+def test_when_all_ranks_die_the_first_one_is_named() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    for number in (1, 0):
+        world.die(world.ranks[number])
+    assert cell.reply["traceback"][0].startswith("1 │ ")
+    assert len(cell.errors) == 2

@@ -169,3 +169,15 @@ def test_idle_of_something_else_ends_nothing() -> None:
     assert comm.states == ["busy"]
     world.say(world.ranks[1], "iopub", "status", {"execution_state": "idle"}, comm.message)
     assert comm.states == ["busy", "idle"]
+
+
+def test_ranks_on_their_way_out_get_nothing_more() -> None:
+    world = start(2)
+    world.ask("comm_open", OPEN)
+    world.settle()
+    world.execute("%processes 3")
+    while not any(fake.stopping for fake in world.ranks.values()):
+        world.survey()
+    comm = world.ask("comm_msg", DATA)
+    assert sent_to(world, comm) == []
+    assert comm.states == ["busy", "idle"]

@@ -362,3 +362,13 @@ def test_devices_are_handed_out_by_rank() -> None:
     world = World(2, Facts(gpus=("0", "1")))
     world.settle()
     assert [world.ranks[rank].env["JAX_LOCAL_DEVICE_IDS"] for rank in (0, 1)] == ["0", "1"]
+
+
+def test_ranks_that_come_back_get_the_environment_of_their_world() -> None:
+    world = start(1)
+    world.run("%processes 2 --env A=1 --env B=2")
+    world.die(world.ranks[1])
+    world.run("%processes 2")
+    assert (world.ranks[1].env["A"], world.ranks[1].env["B"]) == ("1", "2")
+    world.run("%processes 2 --fresh")
+    assert "A" not in world.ranks[1].env
