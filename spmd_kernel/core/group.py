@@ -285,7 +285,7 @@ class Group:
         )
         if old or busy:
             yield StopRanks(tuple(sorted(old + busy)))
-        had = bool(old)
+        had = any(self.slots[rank].seconds is not None for rank in old)  # it ran a cell
         survivors = self.alive
         self.extra_env = {**self.extra_env, **env} if keep else dict(env)
         if not keep:

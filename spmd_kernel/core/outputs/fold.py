@@ -169,9 +169,8 @@ class Fold:
             return inf
         if not (late and lane.lead):
             return item.born + WINDOW
-        hurried = lane.barriers[0] if lane.barriers else lane.finished
-        patient = item.born + WINDOW_LEAD
-        return patient if hurried is None else min(patient, hurried + WINDOW)
+        patient = item.born + WINDOW_LEAD  # also of a rank that has finished: it blocks nobody
+        return min(patient, lane.barriers[0] + WINDOW) if lane.barriers else patient
 
     def _flush(self, at: float) -> bool:
         late = self._someone_is_late()
