@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .cells import Cell, Cells
+from .cell import Cell
+from .cells import Cells
 from .comms import Comms
 from .content import dumps
 from .conversation import REPORT, Conversations, Script, Talk
@@ -326,16 +327,16 @@ class Hub:
     def _timer(self, key: Any) -> None:
         match key:
             case ("output", str(msg_id)):
-                self.cells.output_due(msg_id)
+                self.cells.rounds.output_due(msg_id)
             case ("late", str(msg_id)):
                 self.late.due(msg_id)
             case ("fence", str(msg_id)):
-                self.cells.fence_due(msg_id)
+                self.cells.rounds.fence_due(msg_id)
             case ("on-error", str(msg_id)):
-                if self.cells.others_overdue(msg_id):
+                if self.cells.rounds.others_overdue(msg_id):
                     self.stdin.withdraw()
             case ("overdue", str(msg_id)):
-                self.cells.survivors_overdue(msg_id)
+                self.cells.rounds.survivors_overdue(msg_id)
             case ("no-reply", str(msg_id), int(rank)):
                 self.conversations.gave_no_reply(msg_id, rank)
             case ("ask", str(msg_id)):
@@ -364,10 +365,10 @@ class _MagicView:
 
     @property
     def on_error(self) -> str | None:
-        return self._hub.cells.on_error
+        return self._hub.cells.rounds.on_error
 
     def set_on_error(self, value: str) -> None:
-        self._hub.cells.on_error = value
+        self._hub.cells.rounds.on_error = value
 
     @property
     def policy(self) -> OutputPolicy:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .cells import ROUND, Cells
+from .cell import ROUND
+from .cells import Cells
 from .comms import Comms
 from .content import dumps
 from .conversation import Conversations
@@ -64,15 +65,15 @@ class Reports:
             self._iopub(event.rank, event.message)
         elif event.channel == "stdin":
             self._asked(event.rank, event.message)
-        elif not self._cells.replied(event.rank, event.message):
+        elif not self._cells.rounds.replied(event.rank, event.message):
             self._conversations.replied(event.rank, event.message)
 
     def _asked(self, rank: Rank, message: Message) -> None:
-        fanout = self._cells.running.fanout if self._cells.running else None
+        fanout = self._cells.rounds.fanout
         if message.msg_type != "input_request" or fanout is None or rank not in fanout.running:
             self._stage.log("warning", f"rank {rank}: {message.msg_type} outside of its cell")
             return
-        self._cells.cut(rank)
+        self._cells.rounds.cut(rank)
         self._stdin.asked(rank, message, fanout.running, self._group.size)
 
     def _iopub(self, rank: Rank, message: Message) -> None:
@@ -82,14 +83,14 @@ class Reports:
                 self._idle(rank, message.parent_id)
         elif kind in OUTPUTS:
             self._transcript.heard(rank, message)
-            fanout = self._cells.fanout_of(message.parent_id)
+            fanout = self._cells.rounds.fanout_of(message.parent_id)
             if fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
-                self._cells.output(fanout, rank, message)
+                self._cells.rounds.output(fanout, rank, message)
             else:
                 self._late_output(rank, message)
         elif kind not in IGNORED:
             # What the rank wrote before it comes before it: an Output widget is switched by comms.
-            self._cells.cut(rank)
+            self._cells.rounds.cut(rank)
             home = self._home(message)
             self._late.cut(rank, home)
             if kind in COMMS:
@@ -97,7 +98,7 @@ class Reports:
             self._stage.publish(kind, message.content, home, message.metadata, message.buffers)
 
     def _idle(self, rank: Rank, msg_id: str) -> None:
-        if not self._cells.idle(rank, msg_id):
+        if not self._cells.rounds.idle(rank, msg_id):
             self._conversations.idle(rank, msg_id)
             self._comms.idle(msg_id, rank)
 
@@ -163,7 +164,7 @@ class Reports:
             "traceback": _with_last_words(error.lines(), slot.stderr),
         }
         self._stage.log("error", str(error))
-        if self._cells.lost(slot.rank, content):
+        if self._cells.rounds.lost(slot.rank, content):
             self._stdin.withdraw()  # the others were interrupted, and input() with them
         elif self._cells.last_header is not None:
             text = "\n".join(error.lines()) + "\n"

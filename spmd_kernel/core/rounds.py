@@ -1,0 +1,259 @@
+"""A cell's rounds on its ranks: what they say, what fails, what is lost, and when a round is over.
+
+A round (`Fanout`) begins in `cells`; here its ranks' messages arrive, and when each rank has replied
+and is idle, or died, the round's ``resume`` is called, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from .cell import Cell
+from .content import Content, dumps, read
+from .errors import BadMessage
+from .fanout import Fanout, error_message, raw
+from .model import Interrupt, Message, Rank, ToRank
+from .outputs import Publish
+from .stage import Stage
+
+FENCE_SECONDS = 0.5  # a reply without idle for so long: ask whether the idle was dropped
+STOP_SECONDS = 5.0  # how long others may go on after a failure, and after an interrupt
+
+
+class Ranks(Protocol):
+    """What a cell needs of the group."""
+
+    @property
+    def alive(self) -> tuple[Rank, ...]: ...
+    @property
+    def size(self) -> int: ...
+    def obituaries(self) -> str: ...
+    def mark_busy(self, rank: Rank, since: float) -> None: ...
+    def mark_done(self, rank: Rank, at: float) -> None: ...
+    def end(self, ranks: tuple[Rank, ...], why: str) -> None: ...
+
+
+class Rounds:
+    def __init__(self, stage: Stage, ranks: Ranks, running: Callable[[], Cell | None]):
+        self._stage = stage
+        self._ranks = ranks
+        self._running = running
+        self.on_error: str | None = None  # what `--on-error` said
+
+    @property
+    def fanout(self) -> Fanout | None:
+        """The round at hand."""
+        cell = self._running()
+        return cell.fanout if cell is not None else None
+
+    def fanout_of(self, msg_id: str) -> Fanout | None:
+        fanout = self.fanout
+        return fanout if fanout is not None and fanout.msg_id == msg_id else None
+
+    # ---------------------------------------------------------------- what ranks say
+
+    def replied(self, rank: Rank, message: Message) -> bool:
+        """A rank's execute_reply, of which the first one counts, or its answer to a fence."""
+        fanout = self.fanout
+        if fanout is None or rank not in fanout.ranks:
+            return False
+        if rank in fanout.fences.get(message.parent_id, ()):
+            self._reply_was_lost(fanout, rank)
+            return True
+        if fanout.msg_id != message.parent_id or message.msg_type != "execute_reply":
+            return False
+        try:
+            reply = read(message.content)
+        except BadMessage as error:
+            reply = Content(status="error", ename="BadMessage", evalue=str(error), traceback=[])
+        self._accept(fanout, rank, reply, message)
+        return True
+
+    def _accept(self, fanout: Fanout, rank: Rank, reply: Content, message: Message | None) -> None:
+        if rank in fanout.replies or rank in fanout.lost:
+            return
+        fanout.replies[rank], fanout.reply = reply, message
+        if reply.get("status") != "ok":
+            self._part_failed(fanout, rank, dict(reply))
+        self._heard(fanout, rank)
+
+    def idle(self, rank: Rank, msg_id: str) -> bool:
+        fanout = self.fanout
+        if fanout is None or rank not in fanout.ranks:
+            return False
+        if rank in fanout.fences.get(msg_id, ()):
+            self._idle_was_lost(fanout, rank)
+            return True
+        if fanout.msg_id != msg_id:
+            return False
+        fanout.idle.add(rank)
+        self._heard(fanout, rank)
+        return True
+
+    def _heard(self, fanout: Fanout, rank: Rank) -> None:
+        """A reply or an idle came; the other one is usually close behind."""
+        if not fanout.fence_set and rank in fanout.half_done:
+            fanout.fence_set = True
+            self._stage.timer(("fence", fanout.msg_id), FENCE_SECONDS)
+        self._settle(fanout, rank)
+
+    def output(self, fanout: Fanout, rank: Rank, message: Message) -> None:
+        cell = self._running()
+        assert cell is not None
+        try:
+            if message.msg_type == "error":
+                self._part_failed(fanout, rank, read(message.content))
+            elif message.msg_type == "execute_result" and not fanout.stores:
+                message = counted(message, cell.count)
+            published = fanout.outputs.feed(rank, message, self._stage.at)
+        except BadMessage as error:
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} as it came: {error}")
+            published = [raw(message)]
+        self._show(fanout, published)
+
+    def cut(self, rank: Rank) -> None:
+        """A question follows: what the rank wrote before it is shown first."""
+        if (fanout := self.fanout) is not None:
+            self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
+
+    def output_due(self, msg_id: str) -> None:
+        fanout = self.fanout_of(msg_id)
+        if fanout is not None:
+            fanout.armed = None
+            self._show(fanout, fanout.outputs.tick(self._stage.at))
+
+    def _show(self, fanout: Fanout, published: list[Publish]) -> None:
+        cell = self._running()
+        assert cell is not None
+        for item in published:
+            self.publish(item, cell)
+        deadline = fanout.outputs.deadline()
+        if deadline is not None and deadline != fanout.armed:
+            self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
+        fanout.armed = deadline
+
+    def publish(self, item: Publish, cell: Cell) -> None:
+        self._stage.publish(
+            item.msg_type, item.content, cell.message.header, item.metadata, item.buffers
+        )
+
+    # ---------------------------------------------------------------- failure of a part
+
+    def lost(self, rank: Rank, error: dict[str, Any]) -> bool:
+        """A rank died. True: the running cell has said so."""
+        fanout = self.fanout
+        if fanout is None or rank not in fanout.ranks or rank in fanout.lost:
+            return False
+        message = error_message(error)
+        self._show(fanout, fanout.outputs.feed(rank, message, self._stage.at))
+        fanout.note_failure(rank, error)
+        fanout.lost[rank] = error
+        self._settle(fanout, rank)
+        if survivors := fanout.running:
+            if not fanout.interrupted:
+                self.interrupt(fanout, survivors)
+            self._stage.timer(("overdue", fanout.msg_id), STOP_SECONDS)
+        return True
+
+    def _part_failed(self, fanout: Fanout, rank: Rank, error: dict[str, Any]) -> None:
+        fanout.note_failure(rank, error)
+        if self._policy() == "stop" and not fanout.interrupted:
+            self._stage.timer(("on-error", fanout.msg_id), STOP_SECONDS)
+
+    def _policy(self) -> str:
+        cell = self._running()
+        return self.on_error or ("stop" if cell is not None and cell.headless else "wait")
+
+    def others_overdue(self, msg_id: str) -> bool:
+        """``--on-error stop``: a rank failed 5 s ago. True: others still ran, and are interrupted."""
+        fanout = self.fanout_of(msg_id)
+        if fanout is None or fanout.interrupted or not fanout.running:
+            return False
+        self.interrupt(fanout, fanout.running)
+        self._stage.timer(("overdue", msg_id), STOP_SECONDS)
+        return True
+
+    def survivors_overdue(self, msg_id: str) -> None:
+        """They were interrupted 5 s ago and still run: the notebook goes on without them."""
+        fanout = self.fanout_of(msg_id)
+        if fanout is not None and (stuck := fanout.running):
+            self._ranks.end(
+                stuck,
+                "was killed: another rank of this cell had failed, and this one was still busy"
+                f" {STOP_SECONDS:.0f} s after its interrupt",
+            )
+
+    def interrupt(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+        if not ranks:
+            return
+        fanout.interrupted = True
+        self._stage.emit(Interrupt(ranks))
+        # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
+        self._fence(fanout, ranks)
+
+    # ---------------------------------------------------------------- lost messages
+
+    def _fence(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+        """Ask what a rank answers only after the cell: then what has not come will not come.
+
+        ZeroMQ drops an idle under load, and a SIGINT that hits ipykernel between the end of a cell
+        and its reply costs the reply.
+        """
+        request = self._stage.own_request("kernel_info_request", {})
+        fanout.fences[request.msg_id] = set(ranks)
+        self._stage.emit(ToRank(ranks, "shell", request))
+
+    def fence_due(self, msg_id: str) -> None:
+        fanout = self.fanout_of(msg_id)
+        if fanout is None:
+            return
+        fanout.fence_set = False
+        if ranks := fanout.half_done:
+            self._fence(fanout, ranks)
+            fanout.fence_set = True
+            self._stage.timer(("fence", msg_id), FENCE_SECONDS)
+
+    def _reply_was_lost(self, fanout: Fanout, rank: Rank) -> None:
+        if rank in fanout.replies or rank in fanout.lost:
+            return
+        name = "KeyboardInterrupt" if fanout.interrupted else "ReplyLost"
+        text = f"rank {rank} ended its part of the cell without a reply"
+        error = {"ename": name, "evalue": text, "traceback": [f"{name}: {text}"]}
+        self.output(fanout, rank, error_message(error))
+        self._accept(fanout, rank, Content(status="error", **error), None)
+
+    def _idle_was_lost(self, fanout: Fanout, rank: Rank) -> None:
+        cell = self._running()
+        if cell is None or rank in fanout.idle or rank in fanout.lost:
+            return
+        if not fanout.interrupted:
+            text = (
+                f"rank {rank}: messages were lost under load; some of its output may be missing\n"
+            )
+            self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
+            self.publish(Publish("stream", dumps({"name": "stderr", "text": text})), cell)
+        fanout.idle.add(rank)
+        self._settle(fanout, rank)
+
+    # ---------------------------------------------------------------- the end
+
+    def _settle(self, fanout: Fanout, rank: Rank) -> None:
+        if not fanout.is_done(rank) or rank in fanout.settled:
+            return
+        fanout.settled.add(rank)
+        if rank not in fanout.lost:
+            self._ranks.mark_done(rank, self._stage.at)
+        self._show(fanout, fanout.outputs.finish(rank, self._stage.at))
+        if fanout.running:
+            return
+        self._show(fanout, fanout.outputs.close(self._stage.at))
+        for kind in ("fence", "on-error", "overdue", "output"):
+            self._stage.cancel((kind, fanout.msg_id))
+        fanout.resume()
+
+
+def counted(message: Message, count: int) -> Message:
+    """IPython numbers the result of what it does not store by the cell before."""
+    return replace(message, content=dumps({**read(message.content), "execution_count": count}))
