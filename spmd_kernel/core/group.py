@@ -1,20 +1,13 @@
 """The ranks: who lives, since when, and how one world gives way to the next.
 
-Life of a rank, as a table; an event that a state does not know changes nothing::
-
-    starting --ready--> ready --stop--> stopping --exited--> dead
-        |                 |                                   ^
-        +-----exited------+-----------------------------------+
-
-Starting, resizing and bringing back dead ranks is one script (`Group.start`), which waits for
+The life of one rank is a table in `slot`.  Starting, resizing and bringing back dead ranks is one script (`Group.start`), which waits for
 `StopRanks` and `LaunchRanks`; the hub resumes it when `Group` says that they are through.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
 
 from .conversation import Script
@@ -33,58 +26,11 @@ from .model import (
 )
 from .padding import padding_code
 from .prelude import Replay
+from .slot import Slot, State
 from .stage import Stage
 from .topology import World, rank_environment, report
 
 START_SECONDS = 60.0  # a rank that is silent for so long at start is given up
-
-
-class State(StrEnum):
-    STARTING = "starting"
-    READY = "ready"
-    STOPPING = "stopping"
-    DEAD = "dead"
-
-
-TRANSITIONS: Mapping[tuple[State, str], State] = {
-    (State.STARTING, "ready"): State.READY,
-    (State.STARTING, "stop"): State.STOPPING,
-    (State.STARTING, "exited"): State.DEAD,
-    (State.READY, "stop"): State.STOPPING,
-    (State.READY, "exited"): State.DEAD,
-    (State.STOPPING, "exited"): State.DEAD,
-}
-
-
-@dataclass(slots=True)
-class Slot:
-    rank: Rank
-    generation: int
-    state: State = State.STARTING
-    pid: int | None = None
-    cause: Cause | None = None
-    stderr: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)
-    busy_since: float | None = None
-    seconds: float | None = None  # time of its last cell
-    ended_by: str = ""  # why we ourselves ended it
-
-    def move(self, event: str) -> bool:
-        state = TRANSITIONS.get((self.state, event))
-        if state is None:
-            return False
-        self.state = state
-        return True
-
-    def obituary(self) -> str:
-        """What happened to it, for people."""
-        if self.ended_by:
-            return f"rank {self.rank} {self.ended_by}"
-        if self.cause is not None and self.cause.missing:
-            return f"rank {self.rank} is not there: {self.cause}"
-        if self.cause is not None and self.cause.signal is not None:
-            return f"rank {self.rank} died: {self.cause}"
-        return f"rank {self.rank} died: the process {self.cause}"
 
 
 @dataclass(frozen=True, slots=True)

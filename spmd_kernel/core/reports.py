@@ -11,10 +11,11 @@ from .comms import Comms
 from .content import dumps
 from .conversation import Conversations
 from .errors import RankLost
-from .group import Group, Slot, State
+from .group import Group
 from .late import Late
 from .model import FromRank, Header, LogFailed, Message, Rank, RankExited
 from .requests import Life
+from .slot import Slot, State
 from .stage import Stage
 from .stdin import Stdin
 from .transcript import Transcript

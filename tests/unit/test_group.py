@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spmd_kernel.core.group import TRANSITIONS, Group, LaunchRanks, Slot, State, StopRanks
+from spmd_kernel.core.group import Group, LaunchRanks, StopRanks
 from spmd_kernel.core.model import (
     CancelTimer,
     Cause,
@@ -24,6 +24,7 @@ from spmd_kernel.core.model import (
     Stop,
     ToRank,
 )
+from spmd_kernel.core.slot import TRANSITIONS, Slot, State
 from spmd_kernel.core.stage import Stage
 
 from ..world import World, start
