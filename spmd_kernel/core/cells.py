@@ -35,6 +35,7 @@ class Cells:
         script: Callable[[Cell], Script],
         perform: Callable[[Talk, Any], None],
         ended: Callable[[Cell, bool], None],
+        interrupted: Callable[[], None],
     ):
         self._stage = stage
         self._ranks = ranks
@@ -44,7 +45,7 @@ class Cells:
         self._ended = ended
         self._queue: deque[Cell] = deque()
         self.running: Cell | None = None
-        self.rounds = Rounds(stage, ranks, lambda: self.running)
+        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted)
         self.last_header: Header | None = None
         self.count = 0
 

@@ -65,7 +65,13 @@ class Hub:
         self.late = Late(self.stage, self.display_ids)
         self.comms = Comms(self.stage, self.late.flush)
         self.cells = Cells(
-            self.stage, self.group, self.display_ids, self._cell_script, self._perform, self._ended
+            self.stage,
+            self.group,
+            self.display_ids,
+            self._cell_script,
+            self._perform,
+            self._ended,
+            self.stdin.withdraw,
         )
         self.requests = Requests(
             self.stage, self, self.group, self.cells, self.comms, self.stdin, self._perform
@@ -333,8 +339,7 @@ class Hub:
             case ("fence", str(msg_id)):
                 self.cells.rounds.fence_due(msg_id)
             case ("on-error", str(msg_id)):
-                if self.cells.rounds.others_overdue(msg_id):
-                    self.stdin.withdraw()
+                self.cells.rounds.others_overdue(msg_id)
             case ("overdue", str(msg_id)):
                 self.cells.rounds.survivors_overdue(msg_id)
             case ("no-reply", str(msg_id), int(rank)):

@@ -165,9 +165,8 @@ class Reports:
             "traceback": _with_last_words(error.lines(), slot.stderr),
         }
         self._stage.log("error", str(error))
-        if self._cells.rounds.lost(slot.rank, content):
-            self._stdin.withdraw()  # the others were interrupted, and input() with them
-        elif self._cells.last_header is not None:
+        told = self._cells.rounds.lost(slot.rank, content)
+        if not told and self._cells.last_header is not None:
             text = "\n".join(error.lines()) + "\n"
             self._stage.publish(
                 "stream", dumps({"name": "stderr", "text": text}), self._cells.last_header

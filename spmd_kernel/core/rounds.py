@@ -36,10 +36,18 @@ class Ranks(Protocol):
 
 
 class Rounds:
-    def __init__(self, stage: Stage, ranks: Ranks, running: Callable[[], Cell | None]):
+    def __init__(
+        self,
+        stage: Stage,
+        ranks: Ranks,
+        running: Callable[[], Cell | None],
+        interrupted: Callable[[], None],
+    ):
+        """``interrupted`` hears that the ranks at work are: what they wait for is void."""
         self._stage = stage
         self._ranks = ranks
         self._running = running
+        self._interrupted = interrupted
         self.on_error: str | None = None  # what `--on-error` said
 
     @property
@@ -166,14 +174,12 @@ class Rounds:
         cell = self._running()
         return self.on_error or ("stop" if cell is not None and cell.headless else "wait")
 
-    def others_overdue(self, msg_id: str) -> bool:
-        """``--on-error stop``: a rank failed 5 s ago. True: others still ran, and are interrupted."""
+    def others_overdue(self, msg_id: str) -> None:
+        """``--on-error stop``: a rank failed 5 s ago and others still run."""
         fanout = self.fanout_of(msg_id)
-        if fanout is None or fanout.interrupted or not fanout.running:
-            return False
-        self.interrupt(fanout, fanout.running)
-        self._stage.timer(("overdue", msg_id), STOP_SECONDS)
-        return True
+        if fanout is not None and not fanout.interrupted and fanout.running:
+            self.interrupt(fanout, fanout.running)
+            self._stage.timer(("overdue", msg_id), STOP_SECONDS)
 
     def survivors_overdue(self, msg_id: str) -> None:
         """They were interrupted 5 s ago and still run: the notebook goes on without them."""
@@ -189,6 +195,7 @@ class Rounds:
         if not ranks:
             return
         fanout.interrupted = True
+        self._interrupted()
         self._stage.emit(Interrupt(ranks))
         # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
         self._fence(fanout, ranks)

@@ -117,7 +117,7 @@ def test_comm_info_by_target_and_while_a_cell_runs() -> None:
     world.execute("busy()")
     assert comms(world, target_name="u") == {"j": {"target_name": "u"}}
     assert set(comms(world)) == {"j", "k"}
-    assert comms(world, target_name="v") == {}
+    assert comms(world, target_name="v") == comms(world, target_name="") == {}
     assert set(comms(world, target_name=None)) == {"j", "k"}
 
 

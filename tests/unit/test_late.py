@@ -81,6 +81,7 @@ def test_what_was_given_late_comes_before_the_idle_of_its_cell() -> None:
     for fake in list(world.ranks.values()):
         world.answer_shell(fake)
     assert cell.text.strip() == "0 │ t"
+    assert ("late", cell.message.msg_id) not in world.timers
     assert cell.kinds[-1] == "status"
 
 

@@ -225,3 +225,42 @@ def test_other_messages_on_stdin_answer_nothing() -> None:
     assert not world.ranks[0].answers
     world.answer("y")
     assert world.ranks[0].answers == ["y"]
+
+
+def interrupted_once(size: int) -> World:
+    """A cell whose program handles the interrupt that came with the death of its last rank."""
+    world = asking(size)
+    world.die(world.ranks[size - 1])
+    return world
+
+
+def test_after_an_interrupt_a_death_withdraws_the_dead_ranks_question_alone() -> None:
+    world = interrupted_once(4)
+    world.question(world.ranks[0], "a")
+    world.question(world.ranks[1], "b")
+    world.fire("stdin")
+    world.die(world.ranks[0])
+    assert shown(world) == ["0 │ a", "1 │ b"], "the next one is asked at once"
+    world.die(world.ranks[2])
+    world.answer("for b")
+    assert world.ranks[1].answers == ["for b"]
+
+
+def test_after_an_interrupt_a_dead_rank_is_not_waited_for() -> None:
+    world = interrupted_once(4)
+    for rank in (0, 1):
+        world.question(world.ranks[rank], "n: ")
+    assert not shown(world)
+    world.die(world.ranks[2])
+    assert shown(world) == ["n: "], "everybody who is left asks it"
+
+
+def test_of_several_that_asked_the_dead_one_is_forgotten() -> None:
+    world = interrupted_once(4)
+    for rank in (0, 1):
+        world.question(world.ranks[rank], "n: ")
+    world.die(world.ranks[0])
+    world.fire("stdin")
+    assert shown(world) == ["1 │ n: "]
+    world.answer("5")
+    assert world.ranks[1].answers == ["5"]
