@@ -16,6 +16,7 @@ from .magics import completions, help_for
 from .magics.base import Ask
 from .model import Message, Rank, Settings
 
+OURS_SECONDS = 0.25  # how long completions of our own magics wait for a rank's
 DROPPED_FEATURES = {"debugger", "kernel subshells"}  # announced once they work over all ranks
 
 
@@ -70,17 +71,17 @@ def _fallback_info(settings: Settings) -> dict[str, Any]:
 def complete(message: Message, context: QueryContext) -> Script:
     content = read(message.content)
     code, cursor = content.text("code"), content.integer("cursor_pos")
-    reply = yield from forward(_no_matches)(message, context)
     line = code[:cursor].rpartition("\n")[2]
     ours = completions(line)
     if not ours:
-        return reply
-    word = (
-        len(line) - len(line.split()[-1]) if line.strip() and not line[-1].isspace() else len(line)
-    )
-    start = cursor - (len(line) - word)
-    theirs = reply.get("matches") if reply.get("cursor_start") == start else []
-    others = [m for m in theirs or [] if isinstance(m, str) and m not in ours]
+        return (yield from forward(_no_matches)(message, context))
+    # Ours do not wait for a rank whose first completion imports half of the world.
+    first = context.alive[:1]
+    answers = yield Ask(first, message.msg_type, content, seconds=OURS_SECONDS)
+    reply = next((a for a in answers.values() if a is not None), Content(_no_matches(content)))
+    start = cursor - len(line.split()[-1] if line and not line[-1].isspace() else "")
+    theirs = reply.items_of("matches") if reply.get("cursor_start") == start else []
+    others = [m for m in theirs if isinstance(m, str) and m not in ours]
     return {
         **reply,
         "status": "ok",
