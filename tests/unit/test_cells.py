@@ -420,3 +420,57 @@ def test_when_all_ranks_die_the_first_one_is_named() -> None:
         world.die(world.ranks[number])
     assert cell.reply["traceback"][0].startswith("1 │ ")
     assert len(cell.errors) == 2
+
+
+def test_no_timer_outlives_its_cell() -> None:
+    world = start(3)
+    cell = world.execute("f()", allow_stdin=False)
+    world.answer_shell(world.ranks[0], error=True)
+    world.die(world.ranks[2])
+    assert ("overdue", cell.message.msg_id) in world.timers
+    world.answer_shell(world.ranks[1])
+    assert len(cell.replies) == 1
+    assert [key for key in world.timers if cell.message.msg_id in key] == []
+
+
+def test_an_interrupt_explains_a_lost_idle() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    world.answer_shell(world.ranks[0])
+    world.feed(Signalled(world.tick(), 2))
+    rank = world.ranks[1]
+    world.say(rank, "shell", "execute_reply", {"status": "ok"}, rank.inbox.popleft())
+    world.settle()
+    assert cell.reply["status"] == "ok" and cell.text == ""
+
+
+def test_it_is_asked_again_as_long_as_something_is_missing() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    first, second = world.ranks.values()
+    request = first.inbox.popleft()
+    world.say(first, "shell", "execute_reply", {"status": "ok"}, request)
+    key = ("fence", cell.message.msg_id)
+    world.fire(key)
+    assert [m.msg_type for m in first.inbox] == ["kernel_info_request"]
+    first.inbox.clear()  # dropped, too
+    world.say(second, "iopub", "status", {"execution_state": "idle"}, second.inbox.popleft())
+    world.fire(key)
+    assert [m.msg_type for m in second.inbox] == ["kernel_info_request"]
+    world.settle()
+    assert cell.reply["ename"] == "ReplyLost"
+
+
+def test_queued_cells_that_fail_at_once_all_get_their_reply() -> None:
+    world = start(1)
+    cells = [world.execute("x", stop_on_error=False) for _ in range(4)]
+    world.die(world.ranks[0])
+    assert ["rank 0 died" in cell.reply["evalue"] for cell in cells] == [True] * 4
+
+
+def test_cells_come_on_shell_alone() -> None:
+    world = start(1)
+    cell = world.ask("execute_request", {"code": "x"}, channel="control")
+    assert cell.reply["ename"] == "BadMessage"
+    assert cell.replies[0].channel == "control"
+    assert sent_codes(world, 0) == []

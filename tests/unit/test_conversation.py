@@ -255,3 +255,35 @@ def test_closing_drops_all_of_it_without_a_word() -> None:
     play.resume(1)
     play.talk.throw(Interrupted("stopped"))
     assert not play.ends
+
+
+def test_a_rank_that_is_idle_has_little_time_left_to_reply() -> None:
+    room = Room()
+    room.ask((0, 1), (0, 1))
+    msg_id = room.message.msg_id
+    room.stage.take()
+    room.talks.idle(0, "another")
+    room.talks.idle(2, msg_id)
+    assert not room.effects
+    room.talks.idle(0, msg_id)
+    key = ("no-reply", msg_id, 0)
+    assert room.effects == [SetTimer(key, 50.5)]
+    room.talks.idle(0, msg_id)
+    assert not room.effects, "said twice is said once"
+    room.reply(1)
+    room.talks.gave_no_reply(msg_id, 1)
+    assert not room.heard
+    room.talks.gave_no_reply(msg_id, 0)
+    assert room.heard == [{0: None, 1: {"n": 1}}]
+    room.talks.gave_no_reply(msg_id, 0)
+    assert len(room.heard) == 1
+
+
+def test_a_reply_after_the_idle_is_in_time() -> None:
+    room = Room()
+    room.ask((0,), (0,))
+    room.talks.idle(0, room.message.msg_id)
+    room.stage.take()
+    assert room.reply(0)
+    assert room.heard == [{0: {"n": 1}}]
+    assert room.effects == [CancelTimer(("no-reply", room.message.msg_id, 0))]
