@@ -83,10 +83,12 @@ class Cells:
 
     def abort_all(self) -> None:
         """The kernel shuts down: nobody waits for a reply that cannot come."""
-        cell, self.running = self.running, None
-        if cell is not None:
+        if (cell := self.running) is not None:
+            if cell.fanout is not None:
+                self.rounds.close(cell.fanout)
             if cell.talk is not None:
                 cell.talk.close()
+            self.running = None
             self._reply(cell, {"status": "aborted"})
         self._abort_queue()
 

@@ -253,12 +253,15 @@ class Rounds:
         if rank not in fanout.lost:
             self._ranks.mark_done(rank, self._stage.at)
         self._show(fanout, fanout.outputs.finish(rank, self._stage.at))
-        if fanout.running:
-            return
+        if not fanout.running:
+            self.close(fanout)
+            fanout.resume()
+
+    def close(self, fanout: Fanout) -> None:
+        """It is over, or broken off: what is still held is shown, and no timer is left."""
         self._show(fanout, fanout.outputs.close(self._stage.at))
         for kind in ("fence", "on-error", "overdue", "output"):
             self._stage.cancel((kind, fanout.msg_id))
-        fanout.resume()
 
 
 def counted(message: Message, count: int) -> Message:

@@ -132,6 +132,9 @@ def _state(effect: ToFront) -> str:
     return str(json.loads(effect.content)["execution_state"])
 
 
+FakeRankId = tuple[int, int]  # rank and generation
+
+
 class Machine(RuleBasedStateMachine):
     @initialize(size=st.sampled_from([1, 2, 3]), started=st.booleans())
     def begin(self, size: int, started: bool) -> None:
@@ -140,6 +143,8 @@ class Machine(RuleBasedStateMachine):
             self.world.settle()
         self.printed: list[tuple[str, int, str]] = []  # (cell, rank, line), in order
         self.cleared: set[str] = set()  # lines that their rank has cleared: they may show
+        self.live: set[str] = set()  # lines after a clear: they may show in a live display
+        self.clearing: set[FakeRankId] = set()
         self.told: list[tuple[str, bytes, tuple[Any, ...]]] = []  # comm messages of ranks
         self.serial = 0
 
@@ -268,6 +273,8 @@ class Machine(RuleBasedStateMachine):
         if request.msg_type == "execute_request" and request.msg_id.split()[0] in self.world.sent:
             self.serial += 1
             line = f"line-{self.serial}-of-{fake.rank}"
+            if (fake.rank, fake.generation) in self.clearing:
+                self.live.add(line)
             self.printed.append((request.msg_id.split()[0], fake.rank, line))
             content = {"name": stream, "text": line + "\n"}
             self.world.say(fake, "iopub", "stream", content, request)
@@ -278,6 +285,7 @@ class Machine(RuleBasedStateMachine):
         fake = pick(data, self.ranks)
         parent = fake.inbox[0] if fake.inbox else None
         if output[0] == "clear_output":
+            self.clearing.add((fake.rank, fake.generation))
             self.cleared |= {line for _, rank, line in self.printed if rank == fake.rank}
         self.world.say(fake, "iopub", *output, parent)
 
@@ -438,10 +446,15 @@ class Machine(RuleBasedStateMachine):
                     shown.setdefault((msg_id, rank), []).append("line-" + rest)
         for msg_id, rank, line in self.printed:
             lines = shown.get((msg_id, rank), [])
-            if line in self.cleared and line not in lines[:1]:
+            if line not in lines[:1] and (line in self.cleared or self.is_displayed(msg_id, line)):
                 continue
             assert lines and lines.pop(0) == line, (msg_id, line)
         assert not any(shown.values()), shown
+
+    def is_displayed(self, msg_id: str, line: str) -> bool:
+        displays = self.world.sent[msg_id].of("display_data", "update_display_data")
+        text = line.encode()
+        return line in self.live and any(text in display.content for display in displays)
 
     def check_replay(self) -> None:
         """10: the same events give the same effects."""

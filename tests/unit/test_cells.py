@@ -474,3 +474,19 @@ def test_cells_come_on_shell_alone() -> None:
     assert cell.reply["ename"] == "BadMessage"
     assert cell.replies[0].channel == "control"
     assert sent_codes(world, 0) == []
+
+
+def test_shutdown_shows_what_the_running_cell_has_written() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    world.say(
+        world.ranks[0],
+        "iopub",
+        "stream",
+        {"name": "stdout", "text": "a\n"},
+        world.ranks[0].inbox[0],
+    )
+    world.ask("shutdown_request", {}, channel="control")
+    assert cell.text == "0 │ a\n"
+    assert cell.kinds[-2:] == ["execute_reply", "status"]
+    assert [key for key in world.timers if cell.message.msg_id in key] == []
