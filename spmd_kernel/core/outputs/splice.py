@@ -21,13 +21,15 @@ ERRORS = "surrogateescape"
 class Parsed:
     """An object's members, and where each stands in the text."""
 
-    __slots__ = ("_spans", "_text", "content")
+    __slots__ = ("_ascii", "_spans", "_text", "content")
 
     def __init__(self, raw: bytes):
         self.content = Content()
         self._spans: dict[str, tuple[int, int]] = {}
         try:
-            self._text = raw.decode("utf-8", ERRORS)
+            # Of ASCII, which images are, the places in the text are those in the bytes.
+            self._ascii = raw if raw.isascii() else None
+            self._text = raw.decode("ascii" if self._ascii else "utf-8", ERRORS)
             self._scan()
         except (ValueError, IndexError, RecursionError) as error:
             raise BadMessage(f"content is not a JSON object: {error}") from None
@@ -48,6 +50,11 @@ class Parsed:
                 return
             end = self._expect(",", end)
 
+    def _bytes(self, start: int, end: int) -> bytes:
+        if self._ascii is not None:
+            return self._ascii[start:end]
+        return self._text[start:end].encode("utf-8", ERRORS)
+
     def _skip(self, at: int) -> int:
         found = _SPACE.match(self._text, at)
         return found.end() if found else at
@@ -61,7 +68,8 @@ class Parsed:
     def replaced(self, changes: Mapping[str, Any]) -> bytes:
         """The object with these members replaced or added."""
         members = {
-            name: self._text[a:b].encode("utf-8", ERRORS) for name, (a, b) in self._spans.items()
+            name: b"" if name in changes else self._bytes(*span)
+            for name, span in self._spans.items()
         }
         members.update((name, dumps(value)) for name, value in changes.items())
         return b"{" + b",".join(dumps(name) + b":" + raw for name, raw in members.items()) + b"}"
