@@ -454,6 +454,7 @@ def test_it_is_asked_again_as_long_as_something_is_missing() -> None:
     world.fire(key)
     assert [m.msg_type for m in first.inbox] == ["kernel_info_request"]
     first.inbox.clear()  # dropped, too
+    assert key in world.timers
     world.say(second, "iopub", "status", {"execution_state": "idle"}, second.inbox.popleft())
     world.fire(key)
     assert [m.msg_type for m in second.inbox] == ["kernel_info_request"]
