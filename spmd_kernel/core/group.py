@@ -27,7 +27,7 @@ from .model import (
 from .padding import padding_code
 from .prelude import Replay
 from .slot import Slot, State
-from .stage import Stage
+from .stage import Stage, execute_content
 from .topology import World, rank_environment, report
 
 START_SECONDS = 60.0  # a rank that is silent for so long at start is given up
@@ -327,18 +327,7 @@ class Group:
 
 
 def _silent(ranks: tuple[Rank, ...], code: str) -> Ask:
-    return Ask(
-        ranks,
-        "execute_request",
-        {
-            "code": code,
-            "silent": True,
-            "store_history": False,
-            "user_expressions": {},
-            "allow_stdin": False,
-            "stop_on_error": False,
-        },
-    )
+    return Ask(ranks, "execute_request", execute_content(code, silent=True))
 
 
 def _start_fault(cause: Cause | None) -> str:
