@@ -231,7 +231,7 @@ class Group:
         )
         if old or busy:
             yield StopRanks(tuple(sorted(old + busy)))
-        had = any(self.slots[rank].seconds is not None for rank in old)  # it ran a cell
+        had = bool(old) and (self._incarnation > 1 or self._ran_a_cell(old))
         survivors = self.alive
         self.extra_env = {**self.extra_env, **env} if keep else dict(env)
         if not keep:
@@ -256,6 +256,10 @@ class Group:
             replayed=tuple(dict.fromkeys(name for item in replay for name in item.names)),
             memory_cleared=had,
         )
+
+    def _ran_a_cell(self, ranks: tuple[Rank, ...]) -> bool:
+        """The rank that the kernel itself started, and nobody used, has no memory to speak of."""
+        return any(self.slots[rank].seconds is not None for rank in ranks)
 
     def _next_world(self, size: int) -> World:
         ports = self._stage.settings.ports or (29500, 29501)

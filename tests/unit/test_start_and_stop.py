@@ -39,6 +39,7 @@ def test_kernel_info_is_answered_even_if_no_rank_can_start() -> None:
 def test_processes_replaces_the_ranks_and_reports() -> None:
     world = start()
     assert "cleared" not in world.run("%processes 1 --fresh").text  # nothing had run there
+    assert "cleared" in world.run("%processes 2").text  # somebody asked for those ranks
     world.run("x = 1")
     old = world.ranks[0]
     cell = world.run("%processes 3\nprint(1)")
@@ -48,7 +49,7 @@ def test_processes_replaces_the_ranks_and_reports() -> None:
     assert "OMP_NUM_THREADS=1" in cell.text
     assert "cleared" in cell.text
     ports = {(r.env["MASTER_PORT"], r.env["WORLD_SIZE"]) for r in world.ranks.values()}
-    assert ports == {("20004", "3")}
+    assert ports == {("20006", "3")}
 
 
 def test_parameters_and_client_setup_are_replayed() -> None:
