@@ -19,7 +19,7 @@ from .errors import Interrupted, RankLost, SpmdError
 from .fanout import Bare, Fanout, Outputs
 from .magics.base import Run
 from .model import FromFront, Header, Message, Rank, ToFront, ToRank
-from .outputs import DisplayIds, Publish, outputs_of
+from .outputs import DisplayIds, outputs_of
 from .padding import padding_code
 from .replies import distinct, error_reply, merge_replies, payload_of
 from .rounds import Ranks, Rounds
@@ -72,9 +72,8 @@ class Cells:
         self._stage.status("busy", cell.message.header)
         if not cell.silent:
             shown = cell.count if cell.counts else self.count + 1
-            self.rounds.publish(
-                Publish("execute_input", dumps({"code": cell.code, "execution_count": shown})), cell
-            )
+            content = dumps({"code": cell.code, "execution_count": shown})
+            self._stage.publish("execute_input", content, cell.message.header)
         talk = Talk(
             self._script(cell), self._perform, lambda _, error: self._script_over(cell, error)
         )
@@ -104,7 +103,8 @@ class Cells:
         """Begin a `Run` of the running cell; ``talk`` goes on when it did well."""
         cell = self.running
         assert cell is not None
-        dead = [rank for rank in want.ranks if rank not in self._ranks.alive]
+        alive = set(self._ranks.alive)
+        dead = [rank for rank in want.ranks if rank not in alive]
         if dead or not want.ranks:
             talk.step(error=self._cannot_run(dead))
             return
@@ -119,7 +119,7 @@ class Cells:
             self._ranks.mark_busy(rank, self._stage.at)
         self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
         if stores:
-            self._fill_in(cell, tuple(r for r in self._ranks.alive if r not in want.ranks))
+            self._fill_in(cell, tuple(sorted(alive.difference(want.ranks))))
 
     def _cannot_run(self, dead: list[Rank]) -> SpmdError:
         size = self._ranks.size
@@ -208,7 +208,7 @@ class Cells:
                 "evalue": str(error),
                 "traceback": error.lines(),
             }
-            self.rounds.publish(Publish("error", dumps(content)), cell)
+            self._stage.publish("error", dumps(content), cell.message.header)
             self._finish(cell, failed=True, reply=error_reply(content, cell.count))
         elif cell.last is not None:
             self._finish(cell, failed=False, reply=self._reply_of(cell, cell.last))

@@ -15,6 +15,8 @@ from .content import read
 from .model import Header, Message, Rank, ToRank
 from .stage import Stage
 
+COMMS = {"comm_open", "comm_msg", "comm_close"}
+
 
 @dataclass(slots=True)
 class _Comm:

@@ -32,6 +32,20 @@ def loads(raw: bytes) -> Any:
         raise BadMessage(f"content is not JSON: {error}") from None
 
 
+def execute_content(
+    code: str, *, silent: bool, user_expressions: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """An execute_request of ours; silent, neither count nor history nor ``_`` change."""
+    return {
+        "code": code,
+        "silent": silent,
+        "store_history": not silent,
+        "user_expressions": dict(user_expressions or {}),
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
+
+
 class Content(dict[str, Any]):
     """The content of one message.  A field of the wrong type is the sender's fault: `BadMessage`."""
 

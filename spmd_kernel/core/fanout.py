@@ -74,14 +74,13 @@ class Fanout:
     def running(self) -> tuple[Rank, ...]:
         return tuple(rank for rank in self.ranks if not self.is_done(rank))
 
+    def is_half_done(self, rank: Rank) -> bool:
+        """It replied without idle or the other way round: messages get lost."""
+        return rank not in self.lost and (rank in self.replies) != (rank in self.idle)
+
     @property
     def half_done(self) -> tuple[Rank, ...]:
-        """Ranks that replied without idle or the other way round: messages get lost."""
-        return tuple(
-            rank
-            for rank in self.ranks
-            if rank not in self.lost and (rank in self.replies) != (rank in self.idle)
-        )
+        return tuple(rank for rank in self.ranks if self.is_half_done(rank))
 
     @property
     def failed(self) -> bool:

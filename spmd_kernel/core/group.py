@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .content import execute_content
 from .conversation import Script
 from .errors import Interrupted, RankLost
 from .magics.base import Ask, RankView, StartReport
@@ -27,10 +28,13 @@ from .model import (
 from .padding import padding_code
 from .prelude import Replay
 from .slot import Slot, State
-from .stage import Stage, execute_content
+from .stage import Stage
 from .topology import World, rank_environment, report
 
 START_SECONDS = 60.0  # a rank that is silent for so long at start is given up
+
+
+Environments = Mapping[Rank, tuple[Mapping[str, str], frozenset[str]]]  # to set, to unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Group:
             return
         slot.pid, slot.info = event.pid, event.info
         self.info = self.info or event.info
-        self._check()
+        self.check()
 
     def exited(self, event: RankExited) -> Slot | None:
         """Returns the slot whose rank died unasked, if that is what happened."""
@@ -140,10 +144,7 @@ class Group:
         return slot if unasked else None
 
     def check(self) -> None:
-        """To be called after everybody has heard of a death."""
-        self._check()
-
-    def _check(self) -> None:
+        """Go on with what waits for ranks; after a death, once everybody has heard of it."""
         waiter = self._waiter
         if waiter is not None and waiter.satisfied():
             self._waiter = None
@@ -191,7 +192,7 @@ class Group:
     ) -> Callable[[], None]:
         waiter = _Waiter(satisfied, resume)
         self._waiter = waiter
-        self._check()
+        self.check()
 
         def give_up() -> None:
             if self._waiter is waiter:
@@ -278,7 +279,7 @@ class Group:
     def _launched(
         self,
         ranks: tuple[Rank, ...],
-        environments: Mapping[Rank, tuple[Mapping[str, str], frozenset[str]]],
+        environments: Environments,
     ) -> Iterator[Any]:
         self._generation += 1
         specs = tuple(RankSpec(rank, *environments[rank]) for rank in ranks)
@@ -314,7 +315,7 @@ class Group:
         self,
         new: tuple[Rank, ...],
         survivors: tuple[Rank, ...],
-        environments: Mapping[Rank, tuple[Mapping[str, str], frozenset[str]]],
+        environments: Environments,
         count: int,
         replay: tuple[Replay, ...],
     ) -> Iterator[Any]:

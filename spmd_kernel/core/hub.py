@@ -238,10 +238,9 @@ class Hub:
                     )
                 )
             case Run():
-                if self.cells.running is not None:
-                    self.transcript.begin(self.cells.running.msg_id)
-                call_is_cell = self.cells.running is not None and self._stores
-                self.cells.run(talk, want, stores=call_is_cell)
+                assert self.cells.running is not None
+                self.transcript.begin(self.cells.running.msg_id)
+                self.cells.run(talk, want, stores=self._stores)
             case Say():
                 self._say(want.text)
                 talk.step()

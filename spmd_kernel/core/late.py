@@ -76,6 +76,4 @@ class Late:
 
     def _publish(self, entry: _Open, published: list[Publish]) -> None:
         for item in published:
-            self._stage.publish(
-                item.msg_type, item.content, entry.parent, item.metadata, item.buffers
-            )
+            self._stage.show(item, entry.parent)

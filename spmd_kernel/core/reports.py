@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .cell import ROUND
 from .cells import Cells
-from .comms import Comms
+from .comms import COMMS, Comms
 from .content import dumps
 from .conversation import Conversations
 from .errors import RankLost
@@ -21,7 +21,6 @@ from .stdin import Stdin
 from .transcript import Transcript
 
 IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
-COMMS = {"comm_open", "comm_msg", "comm_close"}
 OUTPUTS = {
     "stream",
     "display_data",
@@ -124,7 +123,7 @@ class Reports:
                     return {**parent, "msg_id": msg_id}
             if kind in COMMS and not self._is_held(message.parent_id):
                 return parent
-        return running.message.header if running else self._cells.last_header or {}
+        return self._cells.last_header or {}  # of the running cell, if one runs
 
     def _is_waiting(self, msg_id: str) -> bool:
         """A cell that has not begun: no honest rank can speak of it."""
@@ -151,10 +150,13 @@ class Reports:
             "hint: `%processes --log-dir DIR` names another folder\n"
         )
         self._stage.log("warning", text.splitlines()[0])
-        running = self._cells.running
-        header = running.message.header if running else self._cells.last_header
-        if header is not None:
-            self._stage.publish("stream", dumps({"name": "stderr", "text": text}), header)
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        """In the running cell; between cells, in the last one."""
+        if self._cells.last_header is not None:
+            content = dumps({"name": "stderr", "text": text})
+            self._stage.publish("stream", content, self._cells.last_header)
 
     def _report_death(self, slot: Slot) -> None:
         """At once, in the running cell; between cells, in the last one."""
@@ -165,12 +167,8 @@ class Reports:
             "traceback": _with_last_words(error.lines(), slot.stderr),
         }
         self._stage.log("error", str(error))
-        told = self._cells.rounds.lost(slot.rank, content)
-        if not told and self._cells.last_header is not None:
-            text = "\n".join(error.lines()) + "\n"
-            self._stage.publish(
-                "stream", dumps({"name": "stderr", "text": text}), self._cells.last_header
-            )
+        if not self._cells.rounds.lost(slot.rank, content):
+            self._tell("\n".join(error.lines()) + "\n")
 
     def _recovery(self) -> str:
         size = self._group.size

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from .cells import Cells
-from .comms import Comms
+from .comms import COMMS, Comms
 from .content import dumps, read
 from .conversation import REPORT, Talk
 from .errors import BadMessage, InternalError, SpmdError
@@ -69,7 +69,7 @@ class Requests:
                 self._stdin.answered(message)
         elif kind == "execute_request":
             self._execute(event)
-        elif kind in ("comm_open", "comm_msg", "comm_close"):
+        elif kind in COMMS:
             self._comms.from_front(message, self._group.alive)
         elif kind == "interrupt_request":
             self._framed(event, "interrupt_reply", {"status": "ok"})

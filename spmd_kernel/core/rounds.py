@@ -102,7 +102,7 @@ class Rounds:
 
     def _heard(self, fanout: Fanout, rank: Rank) -> None:
         """A reply or an idle came; the other one is usually close behind."""
-        if not fanout.fence_set and rank in fanout.half_done:
+        if not fanout.fence_set and fanout.is_half_done(rank):
             fanout.fence_set = True
             self._stage.timer(("fence", fanout.msg_id), FENCE_SECONDS)
         self._settle(fanout, rank)
@@ -136,16 +136,11 @@ class Rounds:
         cell = self._running()
         assert cell is not None
         for item in published:
-            self.publish(item, cell)
+            self._stage.show(item, cell.message.header)
         deadline = fanout.outputs.deadline()
         if deadline is not None and deadline != fanout.armed:
             self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
         fanout.armed = deadline
-
-    def publish(self, item: Publish, cell: Cell) -> None:
-        self._stage.publish(
-            item.msg_type, item.content, cell.message.header, item.metadata, item.buffers
-        )
 
     # ---------------------------------------------------------------- failure of a part
 
@@ -240,7 +235,8 @@ class Rounds:
                 f"rank {rank}: messages were lost under load; some of its output may be missing\n"
             )
             self._show(fanout, fanout.outputs.cut(rank, self._stage.at))
-            self.publish(Publish("stream", dumps({"name": "stderr", "text": text})), cell)
+            content = dumps({"name": "stderr", "text": text})
+            self._stage.publish("stream", content, cell.message.header)
         fanout.idle.add(rank)
         self._settle(fanout, rank)
 
@@ -253,7 +249,7 @@ class Rounds:
         if rank not in fanout.lost:
             self._ranks.mark_done(rank, self._stage.at)
         self._show(fanout, fanout.outputs.finish(rank, self._stage.at))
-        if not fanout.running:
+        if len(fanout.settled) == len(fanout.ranks):
             self.close(fanout)
             fanout.resume()
 

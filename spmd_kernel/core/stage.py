@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
-from .content import dumps
+from .content import dumps, execute_content
 from .model import (
     NO_HEADER,
     Buffer,
@@ -23,7 +23,7 @@ from .model import (
     Settings,
     ToFront,
 )
-from .outputs import OutputPolicy
+from .outputs import OutputPolicy, Publish
 
 
 class Stage:
@@ -83,19 +83,12 @@ class Stage:
     ) -> None:
         self.emit(ToFront("iopub", (), msg_type, content, parent, metadata or {}, buffers))
 
+    def show(self, item: Publish, parent: Header) -> None:
+        """An output of the ranks, as merged."""
+        self.publish(item.msg_type, item.content, parent, item.metadata, item.buffers)
+
     def status(self, state: Literal["starting", "busy", "idle"], parent: Header) -> None:
         self.publish("status", _STATUS[state], parent)
-
-
-def execute_content(code: str, *, silent: bool) -> dict[str, Any]:
-    return {
-        "code": code,
-        "silent": silent,
-        "store_history": not silent,
-        "user_expressions": {},
-        "allow_stdin": False,
-        "stop_on_error": False,
-    }
 
 
 _STATUS = {state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")}

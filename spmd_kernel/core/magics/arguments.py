@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from ..content import Content
+from ..content import Content, execute_content
 from ..errors import BadMessage, RankLost, UsageError
 from .base import Ask, Context, Magic, Option
 from .lexer import end_of
@@ -159,16 +159,9 @@ def _require_rank_0(expression: Expression, context: Context) -> None:
 
 
 def _request(sources: list[str]) -> dict[str, Any]:
-    """Silent, so that neither count nor history nor `_` change; ``format`` makes any value text."""
+    """``format`` makes any value text."""
     expressions = {str(i): f"'{{}}'.format((\n{source}\n))" for i, source in enumerate(sources)}
-    return {
-        "code": "",
-        "silent": True,
-        "store_history": False,
-        "user_expressions": expressions,
-        "allow_stdin": False,
-        "stop_on_error": False,
-    }
+    return execute_content("", silent=True, user_expressions=expressions)
 
 
 def _answered(reply: Content | None, expressions: list[Expression]) -> dict[str, str]:
