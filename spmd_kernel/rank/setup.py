@@ -7,7 +7,9 @@ harm a kernel for which it makes no sense.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import contextvars
 import faulthandler
 import io
 import os
@@ -19,6 +21,7 @@ from typing import Any
 
 FLUSH_INTERVAL = 0.05  # seconds; ipykernel's 0.2 is visible when N ranks print in turn
 WORLD_SIZE = os.environ.get("WORLD_SIZE", "1")
+PIPE_READ = 1 << 16  # bytes
 MARK = "\x1f"  # after a newline: the next line is of the same `write` call
 
 
@@ -93,6 +96,35 @@ def tune_streams() -> None:
         thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
 
 
+class Piped(str):
+    """Text of C code or of a child process: it came through a pipe, in pieces that mean nothing."""
+
+
+class Buffer(list):  # type: ignore[type-arg]
+    """What ipykernel collects the text of one parent in, instead of a ``StringIO``.
+
+    ``write`` is the list's own: a cell that prints 100,000 lines notices no difference, and which
+    lines came together is found out when they are sent.
+    """
+
+    write = list.append
+
+    def getvalue(self) -> str:
+        text = "".join(self)
+        return text if self.needs_no_mark(text) else "".join([marked(piece) for piece in self])
+
+    def needs_no_mark(self, text: str) -> bool:
+        """As many newlines as pieces that end in one: none is inside a piece."""
+        newlines = text.count("\n")
+        if MARK in text:
+            return False
+        # `print` writes the newline apart, which is counted in no time.
+        return newlines == self.count("\n") or newlines == sum([p[-1:] == "\n" for p in self])
+
+    def close(self) -> None:
+        self.clear()
+
+
 def mark_writes() -> None:
     """ipykernel: let the text that is sent tell which lines came in one ``write`` call.
 
@@ -102,28 +134,49 @@ def mark_writes() -> None:
     iostream: Any = sys.modules.get("ipykernel.iostream")
     if getattr(iostream, "StringIO", None) is not io.StringIO:
         return
-    # Text of C code and of child processes comes through a pipe in pieces that mean nothing.
-    pipes = [getattr(s, "watch_fd_thread", None) for s in (sys.stdout, sys.stderr)]
-
-    class Buffer(io.StringIO):
-        def write(self, text: str) -> int:
-            if text.find("\n", 0, -1) >= 0 or MARK in text:
-                text = text.replace(MARK, MARK + MARK)  # the program's own
-                if threading.current_thread() not in pipes:
-                    text = marked(text)
-            return super().write(text)
-
-    iostream.StringIO = Buffer
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
         # Older ones have a single buffer, made anew at each flush.
-        buffers: Any = getattr(stream, "_buffers", None)
-        if hasattr(buffers, "default_factory"):
-            buffers.default_factory = Buffer
+        if hasattr(getattr(stream, "_buffers", None), "default_factory"):
+            watch_pipe(stream)
+            stream._buffers.default_factory = Buffer
+    iostream.StringIO = Buffer
+
+
+def watch_pipe(stream: Any) -> None:
+    """Read file descriptor 1 or 2 as ipykernel does, but so that its text is known by its type.
+
+    ipykernel's own thread keeps its pipe, which nobody writes to any more.  ``OutStream.close``
+    wakes and joins the thread that stands in ``watch_fd_thread``.
+    """
+    fd, copy = (getattr(stream, f"_original_stdstream_{name}", None) for name in ("fd", "copy"))
+    if not (isinstance(fd, int) and isinstance(copy, int) and hasattr(stream, "watch_fd_thread")):
+        return
+    source, write_end = os.pipe()
+    os.dup2(write_end, fd)
+    os.close(write_end)
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    write = type(stream).write
+
+    def watch() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while (data := os.read(source, PIPE_READ)) and stream._should_watch:
+                if text := decode(data):  # the rest of a character may still come
+                    write(stream, Piped(text))
+                os.write(copy, data)
+
+    # An empty context: what it reads belongs to the cell at hand, not to the one that began it.
+    run = contextvars.Context().run
+    stream.watch_fd_thread = threading.Thread(target=run, args=(watch,), daemon=True)
+    stream.watch_fd_thread.start()
 
 
 def marked(text: str) -> str:
     """A mark after each inner newline, but for ``\\r\\n``: so come lines of a ``!command``."""
-    head, last = text[:-1], text[-1:]
+    doubled = text.replace(MARK, MARK + MARK)  # the program's own
+    if isinstance(text, Piped) or text.find("\n", 0, -1) < 0:
+        return doubled
+    head, last = doubled[:-1], doubled[-1:]
     return head.replace("\n", "\n" + MARK).replace("\r\n" + MARK, "\r\n") + last
 
 

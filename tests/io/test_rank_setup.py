@@ -201,7 +201,20 @@ def test_writes_are_marked_and_nothing_that_was_written_changes(size: str) -> No
     assert glued(text.removesuffix(lines).split("\n")) == [*writes, ""]
 
 
-async def _printed(code: str, size: str) -> str:
+PIECES = """if True:
+    import os, subprocess, sys, time
+    os.write(1, ("é" * 5000 + "\\n").encode())
+    subprocess.run(["sh", "-c", r"printf 'one\\ntwo \037\\nthree\\n'; echo 'the pipe is read'"])
+"""
+
+
+def test_text_of_c_code_and_children_comes_whole_and_unmarked() -> None:
+    """Read from a pipe in pieces: no character is torn, and no piece stands for a write."""
+    text = asyncio.run(_printed(PIECES, "2", "the pipe is read\n"))
+    assert glued(text.split("\n")) == ["é" * 5000, "one", "two \x1f", "three", ""]
+
+
+async def _printed(code: str, size: str, end: str = "the end\n") -> str:
     """The text of the stream messages of one rank."""
     async with engine() as (local, watcher):
         local.start(request(1, env={"WORLD_SIZE": size}))
@@ -214,10 +227,10 @@ async def _printed(code: str, size: str) -> str:
             (length,) = await evaluate(endpoint, code, "sys.stdout.write('the end\\n')")
             assert length == "8"
             text = ""
-            while not text.endswith("the end\n"):
+            while end not in text:
                 assert iopub.poll(60_000)
                 text += json.loads(iopub.recv_multipart()[-1]).get("text", "")
-            return text.removesuffix("the end\n")
+            return text.partition(end)[0]
 
 
 def test_a_crash_leaves_the_line_where_it_happened() -> None:
