@@ -20,8 +20,9 @@ from .page import Page
 from .policy import OutputPolicy
 from .publish import Publish
 from .stream import RankText
+from .writing import Escaped, read_stream
 
-Said = Item | tuple[str, str]  # an output, or text of a stream: (its name, the text)
+Said = Item | tuple[str, str | Escaped]  # an output, or text of a stream: (its name, the text)
 
 
 class CellOutputs:
@@ -73,6 +74,8 @@ class CellOutputs:
         """What a message says; ``None``: it is no output.  Raises `BadMessage`."""
         self._at = at
         if message.msg_type == "stream":
+            if simple := read_stream(message.content):
+                return simple
             content = read(message.content)
             return content.text("name", "stdout"), content.text("text")
         if make := _KINDS.get(message.msg_type):

@@ -33,6 +33,7 @@ class _Script:
             self.said.append(said)
             return said.size
         stream, text = said
+        text = text if isinstance(text, str) else text.text
         self.texts.setdefault(stream, []).append(text)
         return len(text)
 

@@ -40,7 +40,8 @@ class Keys:
     @staticmethod
     def plain(text: str) -> bool:
         """No rule applies to any line of ``text``: it is its own key."""
-        if "at 0x" in text or "ipykernel_" in text:
+        # Looking for one character is many times faster than for several.
+        if "at 0x" in text or ("_" in text and "ipykernel_" in text):
             return False
         if ":" not in text:  # every other rule has one
             return True

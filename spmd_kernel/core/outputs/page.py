@@ -25,11 +25,10 @@ from .labels import (
 )
 from .publish import Publish
 from .slots import Slots
+from .writing import Writing, escaped_lines
 
 if TYPE_CHECKING:
     from .lane import Lane
-
-MESSAGE = 1_000_000  # bytes of one stream message; jupyter_server drops streams beyond 1 MB/s
 
 
 class Page:
@@ -48,8 +47,7 @@ class Page:
         self._world_size = world_size
         self._labels: dict[Ranks, str] = {self.all: ""}
         self._out: list[Publish] = []
-        self._stream = ""
-        self._parts: list[str] = []  # of the stream message being made
+        self._writing = Writing()
         self._open: tuple[str, Ranks] | None = None  # stream and ranks of an unfinished line
         self._captioned: Ranks | None = None  # a caption names these ranks' run of outputs
 
@@ -118,11 +116,22 @@ class Page:
         elif BAR in text:
             text = self._mark_look_alikes(text, ranks, goes_on, is_line)
         self._switch(stream)
-        self._parts.append(text)
+        self._writing.add(text)
         if is_line:
-            self._parts.append("\n")
+            self._writing.add("\n")
         else:
             self._open = (stream, ranks)
+
+    def lines(self, stream: str, ranks: Ranks, lines: Sequence[str], needs_escapes: bool) -> None:
+        """Complete lines; if none of them needs an escape, in no time."""
+        label = self.label(ranks)
+        if needs_escapes or not label or self._open is not None:
+            self.text(stream, ranks, "\n".join(lines), True)
+            return
+        if ranks != self._captioned:
+            self._captioned = None
+        self._switch(stream)
+        self._writing.add_escaped(escaped_lines(label, lines))
 
     def _continue(self, stream: str, ranks: Ranks, text: str) -> bool:
         """These ranks go on in the line that they left unfinished; anyone else breaks it."""
@@ -133,7 +142,7 @@ class Page:
             return True
         if not same or open_stream == stream:
             self._switch(open_stream)
-            self._parts.append("\n")
+            self._writing.add("\n")
         return False
 
     def _mark_look_alikes(self, text: str, ranks: Ranks, goes_on: bool, is_line: bool) -> str:
@@ -149,16 +158,12 @@ class Page:
         return "\n".join(lines)
 
     def _switch(self, stream: str) -> None:
-        if stream != self._stream:
+        if stream != self._writing.stream:
             self._end_message()
-            self._stream = stream
+            self._writing.stream = stream
 
     def _end_message(self) -> None:
-        if self._parts:
-            text = "".join(self._parts)
-            self._parts.clear()
-            self._out += (Publish("stream", raw) for raw in _contents(self._stream, text))
-        self._stream = ""
+        self._out += (Publish("stream", content) for content in self._writing.take())
 
     # ---------------------------------------------------------------- other outputs
 
@@ -203,20 +208,3 @@ class Page:
     def clear(self, content: bytes) -> None:
         """Everything of this cell vanishes from the client."""
         self.show((), "clear_output", content)
-
-
-def _contents(stream: str, text: str) -> list[bytes]:
-    """One message, or several where it is too long, parted at a line's end if there is one."""
-    contents: list[bytes] = []
-    start, length = 0, MESSAGE * 9 // 10  # a newline takes two bytes
-    while start < len(text):
-        end = start + length
-        if end < len(text):
-            end = text.rfind("\n", start + length // 2, end) + 1 or end
-        raw = dumps({"name": stream, "text": text[start:end]})
-        if len(raw) > MESSAGE and length > 1:
-            length //= 2  # many bytes a character
-            continue
-        contents.append(raw)
-        start = end
-    return contents

@@ -18,6 +18,7 @@ from .lane import Lane
 from .live import LiveSlot
 from .page import Page
 from .slots import Slots
+from .writing import Escaped
 
 MARK = "\x1f"
 BLOCK = 16  # lines of one message that are worth a block
@@ -67,7 +68,7 @@ class Block(Item):
     what makes 100,000 lines cheap.  Its ``key`` is that of its first line.
     """
 
-    __slots__ = ("keys", "lines", "start", "stream")
+    __slots__ = ("keys", "lines", "needs_escapes", "start", "stream")
     barrier = False
     several = True
 
@@ -76,6 +77,7 @@ class Block(Item):
         self.keys = [prefix + line for line in lines] if prefix else lines
         self.start = 0  # lines before it were parted from the block
         self.stream = stream
+        self.needs_escapes = True  # in JSON, beside newlines
         super().__init__(born, self.keys[0], size)
 
     def part(self) -> tuple[Line, bool]:
@@ -92,7 +94,7 @@ class Block(Item):
 
     def publish(self, page: Page, ranks: Ranks, items: Sequence[Item]) -> None:
         lines = self.lines[self.start :] if self.start else self.lines
-        page.text(self.stream, ranks, "\n".join(lines), True)
+        page.lines(self.stream, ranks, lines, self.needs_escapes)
 
     def to_slot(self, slots: Slots, rank: int) -> bool:
         return slots.text(rank, "\n".join(self.lines[self.start :]) + "\n")
@@ -165,20 +167,36 @@ class Tail:
 
     # ---------------------------------------------------------------- text comes
 
-    def feed(self, text: str, at: float) -> None:
-        if (
-            self._state is None
-            and not self.ends_in_return
-            and not self._colour
-            and _SPECIAL.search(text) is None
-        ):
+    def feed(self, text: str | Escaped, at: float) -> None:
+        if self._state is not None or self.ends_in_return or self._colour:
+            self._special(text if isinstance(text, str) else text.text, at)
+        elif isinstance(text, Escaped):
+            if self._open is not None:
+                self._special(text.lines[0] + "\n" * (len(text.lines) > 1), at)
+                text = text.without_first_line()
+            if text.json:
+                self._escaped(text, at)
+        elif _SPECIAL.search(text) is None:
             if self._open is not None:  # a message may end anywhere in a line
                 line, newline, text = text.partition("\n")
                 self._special(line + newline, at)
             if text:
                 self._plain(text, at)
-        elif text:
+        else:
             self._special(text, at)
+
+    def _escaped(self, text: Escaped, at: float) -> None:
+        """Nothing in it is `_SPECIAL`: that would have been escaped."""
+        *lines, rest = text.lines
+        # Without a colon no rule looks at where a line begins.
+        if len(lines) < BLOCK or not Keys.plain(text.text if ":" in text.json else text.json):
+            self._plain(text.text, at)
+            return
+        block = Block(at, lines, self._prefix, self.stream, text.size - len(rest))
+        block.needs_escapes = False
+        self._lane.push(block)
+        if rest:
+            self._begin(rest, at)
 
     def _plain(self, text: str, at: float) -> None:
         lines = text.split("\n")
@@ -360,7 +378,7 @@ class RankText:
         self._marks = marks
         self._tails: dict[str, Tail] = {}
 
-    def feed(self, stream: str, text: str, at: float) -> None:
+    def feed(self, stream: str, text: str | Escaped, at: float) -> None:
         tail = self._tails.get(stream)
         if tail is None:
             tail = self._tails[stream] = Tail(
