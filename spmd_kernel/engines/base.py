@@ -22,7 +22,8 @@ from ..core.model import Cause, LaunchRequest, Rank
 class Endpoint:
     """Where a started rank will bind its sockets.
 
-    ``addresses`` maps shell, iopub, stdin, control (and hb) to zmq addresses.
+    ``addresses`` maps shell, iopub, stdin, control (and hb) to zmq addresses.  ``key``: that of the
+    context, or empty where nobody else can reach the sockets and messages need no signature.
     """
 
     rank: Rank

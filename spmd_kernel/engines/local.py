@@ -146,8 +146,8 @@ class LocalEngine:
         self._watch(process)
         addresses = {channel: f"ipc://{prefix}-{port}" for channel, port in PORTS.items()}
         return Endpoint(
-            spec.rank, process.generation, child.pid, addresses, self._context.key,
-            kernelspec.interrupt_mode,
+            spec.rank, process.generation, child.pid, addresses,
+            rank_key(kernelspec, self._context.key), kernelspec.interrupt_mode,
         )  # fmt: skip
 
     def _connection(self, launch: _Launch, prefix: str) -> bytes:
@@ -157,7 +157,7 @@ class LocalEngine:
             **ports,
             "transport": "ipc",
             "ip": prefix,
-            "key": self._context.key.decode("ascii"),
+            "key": rank_key(launch.kernelspec, self._context.key).decode("ascii"),
             "signature_scheme": "hmac-sha256",
             "kernel_name": launch.kernelspec.name,
         }
@@ -318,6 +318,15 @@ class LocalEngine:
         for pid in below:
             processes.kill(pid, signal.SIGKILL)
         return len(below)
+
+
+def rank_key(kernelspec: Kernelspec, key: bytes) -> bytes:
+    """Empty for ipykernel, whose messages are then not signed, which for an image takes a millisecond.
+
+    Its sockets are files of a directory that only this user can enter.  Other kernels may not know
+    of an empty key.
+    """
+    return b"" if kernelspec.is_ipykernel else key
 
 
 def rank_arguments(kernelspec: Kernelspec, rank: Rank, argv: Sequence[str]) -> list[str]:

@@ -97,7 +97,9 @@ class Driver:
         self._front.bind()
         self._ports = HeldPorts(PORTS)
         rank_key = secrets.token_hex(32).encode()
-        self._rank_wire = Wire(rank_key, session=settings.session, remember=0)
+        self._wires = {
+            key: Wire(key, session=settings.session, remember=0) for key in (rank_key, b"")
+        }
         make = engine or load_engine("local")
         self._engine = make(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
@@ -228,8 +230,9 @@ class Driver:
             self._feed(RankReady(self._loop.time(), rank, generation, endpoint.pid, info))
 
         link = RankLink(
-            self._context, self._loop, endpoint, self._rank_wire, deliver, ready, log.warning
-        )
+            self._context, self._loop, endpoint, self._wires[endpoint.key], deliver, ready,
+            log.warning,
+        )  # fmt: skip
         self._links[rank] = (generation, link)
         self._endpoints[rank] = endpoint
 
@@ -287,10 +290,13 @@ class Driver:
                 assert_never(effect)
 
     def _to_ranks(self, ranks: tuple[Rank, ...], channel: Channel, message: Message) -> None:
-        frames = self._rank_wire.pack(message)
+        packed = {}  # once for all, as they share a key
         for rank in ranks:
             if rank in self._links:
-                self._links[rank][1].send(channel, frames)
+                key = self._endpoints[rank].key
+                if key not in packed:
+                    packed[key] = self._wires[key].pack(message)
+                self._links[rank][1].send(channel, packed[key])
 
     def _set_timer(self, key: Hashable, at: float) -> None:
         if timer := self._timers.pop(key, None):
@@ -326,7 +332,7 @@ class Driver:
         self._engine.stop((rank,), now=False)
 
     def _request(self, ranks: tuple[Rank, ...], msg_type: str, content: dict[str, Any]) -> None:
-        message = self._rank_wire.compose(msg_type, json.dumps(content).encode(), {}, {})
+        message = self._wires[b""].compose(msg_type, json.dumps(content).encode(), {}, {})
         self._to_ranks(ranks, "control", message)
 
 
