@@ -57,6 +57,7 @@ from ..core.model import (
 )
 from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
+from . import memory
 from .connection import ConnectionInfo
 from .front import Front
 from .logfiles import LogFiles
@@ -126,6 +127,7 @@ class Driver:
         self._front.start(self._loop)
         # Who has subscribed already is welcomed before anything else is said.
         await asyncio.sleep(0)
+        memory.keep()
         gc.freeze()  # what exists now lives as long as we do, and need not be looked at again
         self._watch_parent(self._environ.get("JPY_PARENT_PID", ""))
         self._feed(Began(self._loop.time()))
