@@ -16,7 +16,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, TextIO, assert_never
@@ -59,6 +59,7 @@ from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
 from . import memory
 from .connection import ConnectionInfo
+from .deadlines import Deadlines
 from .front import Front
 from .logfiles import LogFiles
 from .machine import survey
@@ -72,6 +73,13 @@ TIDY_EVENTS = 5000  # a hundred cells of eight ranks
 POLITE_SECONDS = 1.5  # between shutdown_request and SIGTERM
 
 log = logging.getLogger("spmd_kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class _Polite:
+    """The key of the time that a rank has to end by itself."""
+
+    rank: Rank
 
 
 class Driver:
@@ -106,8 +114,9 @@ class Driver:
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
         self._log_files = LogFiles(lambda *why: self._feed(LogFailed(loop.time(), *why)))
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._polite: dict[Rank, asyncio.TimerHandle] = {}
+        self._deadlines = Deadlines(
+            loop, lambda away: log.warning("this process stood still for %.0f s", away)
+        )
         self._leaving: asyncio.Future[int] = loop.create_future()
         front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
         settings = replace(settings, ports=self._ports.ports, front=front)
@@ -164,8 +173,7 @@ class Driver:
             self._parent = None
         for _, link in self._links.values():
             link.close()
-        for timer in (*self._timers.values(), *self._polite.values()):
-            timer.cancel()
+        self._deadlines.close()
         self._front.drain()
         await self._engine.close()
         self._front.close()
@@ -243,8 +251,7 @@ class Driver:
         if self._closing:
             return
         link_generation, link = self._links.get(rank, (None, None))
-        if timer := self._polite.pop(rank, None):
-            timer.cancel()
+        self._deadlines.cancel(_Polite(rank))
 
         def gone() -> None:
             if link is not None and self._links.get(rank) == (generation, link):
@@ -269,8 +276,7 @@ class Driver:
             case SetTimer():
                 self._set_timer(effect.key, effect.at)
             case CancelTimer():
-                if timer := self._timers.pop(effect.key, None):
-                    timer.cancel()
+                self._deadlines.cancel(effect.key)
             case Launch():
                 self._engine.start(effect.request)
             case Interrupt():
@@ -301,14 +307,7 @@ class Driver:
                 self._links[rank][1].send(channel, packed[key])
 
     def _set_timer(self, key: Hashable, at: float) -> None:
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
-
-        def fire() -> None:
-            del self._timers[key]
-            self._feed(TimerFired(self._loop.time(), key))
-
-        self._timers[key] = self._loop.call_at(at, fire)
+        self._deadlines.set(key, at, lambda: self._feed(TimerFired(self._loop.time(), key)))
 
     def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
         by_message = tuple(r for r in ranks if self._mode(r) == "message")
@@ -327,11 +326,8 @@ class Driver:
         self._engine.expect_end(ranks)
         self._request(ranks, "shutdown_request", {"restart": False})
         for rank in ranks:
-            self._polite[rank] = self._loop.call_later(POLITE_SECONDS, partial(self._insist, rank))
-
-    def _insist(self, rank: Rank) -> None:
-        self._polite.pop(rank, None)
-        self._engine.stop((rank,), now=False)
+            at = self._loop.time() + POLITE_SECONDS
+            self._deadlines.set(_Polite(rank), at, partial(self._engine.stop, (rank,), now=False))
 
     def _request(self, ranks: tuple[Rank, ...], msg_type: str, content: dict[str, Any]) -> None:
         message = self._wires[b""].compose(msg_type, json.dumps(content).encode(), {}, {})
