@@ -100,7 +100,7 @@ class Driver:
             connection,
             Wire(connection.key, connection.signature_scheme, remember=REPLAYS),
             self._from_front,
-            lambda topic: self._feed(Subscribed(loop.time(), topic)),
+            lambda topic: self._feed(Subscribed(self._now(), topic)),
             log.warning,
         )
         self._front.bind()
@@ -113,10 +113,11 @@ class Driver:
         self._engine = make(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
-        self._log_files = LogFiles(lambda *why: self._feed(LogFailed(loop.time(), *why)))
+        self._log_files = LogFiles(lambda *why: self._feed(LogFailed(self._now(), *why)))
         self._deadlines = Deadlines(
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
         )
+        self._now = self._deadlines.now
         self._leaving: asyncio.Future[int] = loop.create_future()
         front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
         settings = replace(settings, ports=self._ports.ports, front=front)
@@ -139,7 +140,7 @@ class Driver:
         memory.keep()
         gc.freeze()  # what exists now lives as long as we do, and need not be looked at again
         self._watch_parent(self._environ.get("JPY_PARENT_PID", ""))
-        self._feed(Began(self._loop.time()))
+        self._feed(Began(self._now()))
         try:
             return await self._leaving
         finally:
@@ -223,10 +224,10 @@ class Driver:
             self._recording = None
 
     def _from_front(self, channel: Channel, idents: tuple[bytes, ...], message: Message) -> None:
-        self._feed(FromFront(self._loop.time(), channel, idents, message))
+        self._feed(FromFront(self._now(), channel, idents, message))
 
     def _signalled(self, signum: int) -> None:
-        self._feed(Signalled(self._loop.time(), signum))
+        self._feed(Signalled(self._now(), signum))
 
     # `engines.base.EngineEvents`
 
@@ -234,10 +235,10 @@ class Driver:
         rank, generation = endpoint.rank, endpoint.generation
 
         def deliver(channel: Channel, message: Message) -> None:
-            self._feed(FromRank(self._loop.time(), rank, generation, channel, message))
+            self._feed(FromRank(self._now(), rank, generation, channel, message))
 
         def ready(info: Mapping[str, Any]) -> None:
-            self._feed(RankReady(self._loop.time(), rank, generation, endpoint.pid, info))
+            self._feed(RankReady(self._now(), rank, generation, endpoint.pid, info))
 
         link = RankLink(
             self._context, self._loop, endpoint, self._wires[endpoint.key], deliver, ready,
@@ -258,7 +259,7 @@ class Driver:
                 del self._links[rank]
                 self._endpoints.pop(rank, None)
                 link.close()
-            self._feed(RankExited(self._loop.time(), rank, generation, cause, stderr))
+            self._feed(RankExited(self._now(), rank, generation, cause, stderr))
 
         if link is None or link_generation != generation:
             gone()
@@ -286,7 +287,7 @@ class Driver:
             case Survey():
                 self._log_files.forgive(effect.folder)
                 facts = survey(self._engine.pids(), kernels=effect.kernels, folder=effect.folder)
-                self._feed(Surveyed(self._loop.time(), effect.token, facts))
+                self._feed(Surveyed(self._now(), effect.token, facts))
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -307,7 +308,7 @@ class Driver:
                 self._links[rank][1].send(channel, packed[key])
 
     def _set_timer(self, key: Hashable, at: float) -> None:
-        self._deadlines.set(key, at, lambda: self._feed(TimerFired(self._loop.time(), key)))
+        self._deadlines.set(key, at, lambda: self._feed(TimerFired(self._now(), key)))
 
     def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
         by_message = tuple(r for r in ranks if self._mode(r) == "message")
@@ -326,7 +327,7 @@ class Driver:
         self._engine.expect_end(ranks)
         self._request(ranks, "shutdown_request", {"restart": False})
         for rank in ranks:
-            at = self._loop.time() + POLITE_SECONDS
+            at = self._now() + POLITE_SECONDS
             self._deadlines.set(_Polite(rank), at, partial(self._engine.stop, (rank,), now=False))
 
     def _request(self, ranks: tuple[Rank, ...], msg_type: str, content: dict[str, Any]) -> None:

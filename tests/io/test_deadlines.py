@@ -44,7 +44,7 @@ def test_the_time_in_which_it_was_stopped_does_not_count() -> None:
     async def main() -> None:
         deadlines = Deadlines(loop, away.append)
         for key, after in (("soon", 0.5), ("due meanwhile", 5.0), ("due after", 62.0)):
-            deadlines.set(key, loop.time() + after, lambda key=key: fired.append(key))
+            deadlines.set(key, deadlines.now() + after, lambda key=key: fired.append(key))
         await loop.go_on(2.0)
         assert fired == ["soon"]
         loop.stop_for(60.0)
@@ -72,11 +72,11 @@ def test_a_timer_is_moved_cancelled_and_may_set_itself_again() -> None:
         def again() -> None:
             fired.append("again")
             if len(fired) < 3:
-                deadlines.set("a", loop.time() + 1.0, again)
+                deadlines.set("a", deadlines.now() + 1.0, again)
 
-        deadlines.set("a", loop.time() + 1.0, lambda: fired.append("moved"))
-        deadlines.set("a", loop.time() + 2.0, again)
-        deadlines.set("b", loop.time() + 1.0, lambda: fired.append("cancelled"))
+        deadlines.set("a", deadlines.now() + 1.0, lambda: fired.append("moved"))
+        deadlines.set("a", deadlines.now() + 2.0, again)
+        deadlines.set("b", deadlines.now() + 1.0, lambda: fired.append("cancelled"))
         deadlines.cancel("b")
         deadlines.cancel("never set")
         await loop.go_on(1.5)
@@ -92,12 +92,12 @@ def test_nothing_ticks_where_nothing_is_set() -> None:
 
     async def main() -> None:
         deadlines = Deadlines(loop, lambda _: None)
-        deadlines.set("a", loop.time() + 1.0, lambda: None)
+        deadlines.set("a", deadlines.now() + 1.0, lambda: None)
         await loop.go_on(10.0)
         assert [h for h in loop._scheduled if not h.cancelled()] == []  # type: ignore[attr-defined]
         loop.stop_for(60.0)  # at rest: no deadline, so nothing to put off
         fired: list[float] = []
-        deadlines.set("a", loop.time() + 1.0, lambda: fired.append(loop.time()))
+        deadlines.set("a", deadlines.now() + 1.0, lambda: fired.append(loop.time()))
         await loop.go_on(1.5)
         assert len(fired) == 1
         deadlines.close()
