@@ -6,6 +6,7 @@ decides which rank does what next, and `settle` lets everybody finish honestly.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import re
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spmd_kernel.core.hub import Hub
+from spmd_kernel.core.magics.survivors import PROBES
 from spmd_kernel.core.model import (
     Began,
     CancelTimer,
@@ -54,7 +56,7 @@ class FakeRank:
 
     rank: int
     generation: int
-    env: Mapping[str, str]
+    env: dict[str, str]
     ready: bool = False
     stopping: bool = False
     interrupted: bool = False
@@ -63,6 +65,7 @@ class FakeRank:
     control: deque[Message] = field(default_factory=deque)
     questions: dict[str, Question] = field(default_factory=dict)  # by id of its input_request
     answers: list[Any] = field(default_factory=list)  # input_replies
+    live: set[str] = field(default_factory=set)  # "jax", "torch": what a magic may ask about
     count: int = 0
 
     @property
@@ -177,7 +180,8 @@ class World:
                 self.launches.append(effect)
                 for spec in effect.request.ranks:
                     assert spec.rank not in self.ranks, "double launch"
-                    self.ranks[spec.rank] = FakeRank(spec.rank, effect.request.generation, spec.env)
+                    env, generation = dict(spec.env), effect.request.generation
+                    self.ranks[spec.rank] = FakeRank(spec.rank, generation, env)
             case Interrupt():
                 for rank in effect.ranks:
                     if rank in self.ranks:
@@ -346,15 +350,25 @@ class World:
             return kind.replace("_request", "_reply"), {"status": "ok", "matches": [], "rank": 0}
         content = json.loads(request.content)
         self._count(fake, content)
+        self._hear_of_the_world(fake, content["code"])
         reply: dict[str, Any] = {"status": "ok", "execution_count": fake.count, "payload": []}
         expressions = content.get("user_expressions") or {}
         reply["user_expressions"] = {
-            name: {"status": "ok", "data": {"text/plain": "'2'"}, "metadata": {}}
+            name: {"status": "ok", "data": {"text/plain": text}, "metadata": {}}
             for name in expressions
+            for text in [str(name in fake.live) if name in PROBES else "'2'"]
         }
         if error:
             reply |= {"status": "error", "ename": "E", "evalue": "why", "traceback": ["E: why"]}
         return "execute_reply", reply
+
+    @staticmethod
+    def _hear_of_the_world(fake: FakeRank, code: str) -> None:
+        """What a survivor is told of its environment."""
+        for variables in re.findall(r"^__import__\('os'\)\.environ\.update\((.*)\)$", code, re.M):
+            fake.env.update(ast.literal_eval(variables))
+        for name in re.findall(r"environ\.pop\('(\w+)', None\)", code):
+            fake.env.pop(name, None)
 
     @staticmethod
     def _count(fake: FakeRank, content: dict[str, Any]) -> None:

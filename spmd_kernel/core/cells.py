@@ -122,9 +122,8 @@ class Cells:
             self._fill_in(cell, tuple(sorted(alive.difference(want.ranks))))
 
     def _cannot_run(self, dead: list[Rank]) -> SpmdError:
-        size = self._ranks.size
         alive = ",".join(map(str, self._ranks.alive))
-        hint = f"`%processes {max(size, 1)}` brings back what is dead"
+        hint = "`%restart dead` brings back what is dead" if dead else "`%processes 1` starts one"
         if alive:
             hint += f"; the others keep their variables, and `%%rank {alive}` runs a cell on them"
         return RankLost(self._ranks.obituaries(), hint)

@@ -1,19 +1,19 @@
 """The ranks: who lives, since when, and how one world gives way to the next.
 
-The life of one rank is a table in `slot`.  Starting, resizing and bringing back dead ranks is one script (`Group.start`), which waits for
-`StopRanks` and `LaunchRanks`; the hub resumes it when `Group` says that they are through.
+The life of one rank is a table in `slot`.  Starting, resizing and bringing back ranks is one script
+(`Group.start`), which waits for `StopRanks` and `LaunchRanks`; the hub resumes it when `Group` says
+that they are through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .content import execute_content
 from .conversation import Script
 from .errors import Interrupted, RankLost
-from .magics.base import Ask, RankView, StartReport
+from .magics.base import ANSWER_SECONDS, Ask, RankView, StartReport
 from .model import (
     Cause,
     Facts,
@@ -27,29 +27,16 @@ from .model import (
 )
 from .padding import padding_code
 from .prelude import Replay
-from .slot import Slot, State
+from .slot import START_SECONDS, Slot, State
 from .stage import Stage
-from .topology import World, rank_environment, report
-
-START_SECONDS = 60.0  # a rank that is silent for so long at start is given up
-
-
-Environments = Mapping[Rank, tuple[Mapping[str, str], frozenset[str]]]  # to set, to unset
-
-
-@dataclass(frozen=True, slots=True)
-class StopRanks:
-    """Want: end these ranks; resumed with None when all are gone."""
-
-    ranks: tuple[Rank, ...]
-    now: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRanks:
-    """Want: start these; resumed with None once all are ready or one is lost."""
-
-    request: LaunchRequest
+from .topology import Environments, World, world_of
+from .wants import (
+    LaunchRanks,
+    StopRanks,
+    carried_through,
+    environment_code,
+    silent,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ class Group:
         self._waiter: _Waiter | None = None
         self.slots: dict[Rank, Slot] = {}
         self.kernel = stage.settings.kernel
-        self.extra_env: Mapping[str, str] = {}
+        self._environments: Environments | None = None  # of the present world
         self._start_failure = ""  # why the last start failed, until one succeeds
         self.info: Mapping[str, Any] = {}  # kernel_info of the first rank that ever got ready
 
@@ -85,15 +72,7 @@ class Group:
         return tuple(r for r, slot in self.slots.items() if slot.state is not State.READY)
 
     def view(self) -> tuple[RankView, ...]:
-        return tuple(self._view(slot) for slot in self.slots.values())
-
-    @staticmethod
-    def _view(slot: Slot) -> RankView:
-        state = "idle" if slot.state is State.READY else str(slot.state)
-        if slot.state is State.READY and slot.busy_since is not None:
-            state = "busy"
-        cause = slot.ended_by or (str(slot.cause) if slot.cause else "")
-        return RankView(slot.rank, slot.pid, state, slot.seconds, cause, slot.generation)
+        return tuple(slot.view() for slot in self.slots.values())
 
     def current(self, rank: Rank, generation: int) -> Slot | None:
         """The slot that an event of a rank speaks of, unless that process was replaced since."""
@@ -171,7 +150,7 @@ class Group:
 
     def launch(self, want: LaunchRanks, resume: Callable[..., None]) -> Callable[[], None]:
         request = want.request
-        slots = [Slot(spec.rank, request.generation) for spec in request.ranks]
+        slots = [Slot(spec.rank, request.generation, env=spec.env) for spec in request.ranks]
         self.slots.update((slot.rank, slot) for slot in slots)
         self.slots = dict(sorted(self.slots.items()))
         self._stage.emit(Launch(request))
@@ -215,6 +194,7 @@ class Group:
         *,
         env: Mapping[str, str],
         keep: bool,
+        anew: tuple[Rank, ...] | None,
         kernel: str | None,
         count: int,
         replay: tuple[Replay, ...],
@@ -222,86 +202,136 @@ class Group:
     ) -> Script:
         """Bring the world to ``size`` live ranks; returns a `StartReport`.
 
-        ``keep``: the live ranks stay and only the dead are brought back; otherwise everybody is
-        new.  Raises `RankLost` when a rank cannot start; the other new ones are then stopped.
+        See `magics.base.Start` for ``keep`` and ``anew``.  Raises `RankLost` when a rank cannot
+        start; the other new ones are then stopped.
         """
-        began = self._stage.at
-        old = self.alive if not keep else ()
-        busy = tuple(
-            r for r in self.slots if self.slots[r].state in (State.STARTING, State.STOPPING)
-        )
-        if old or busy:
-            yield StopRanks(tuple(sorted(old + busy)))
-        had = bool(old) and (self._incarnation > 1 or self._ran_a_cell(old))
-        survivors = self.alive
-        self.extra_env = {**self.extra_env, **env} if keep else dict(env)
+        began, had = self._stage.at, False
         if not keep:
-            self.slots.clear()
+            had = yield from self._cleared()
             self.kernel = kernel or self.kernel
-        missing = tuple(rank for rank in range(size) if rank not in survivors)
-        world = self._next_world(size)
-        environments = {
-            rank: rank_environment(
-                self._stage.settings, world, rank, self.extra_env, gpus=bool(facts.gpus)
-            )
-            for rank in range(size)
-        }
-        yield from self._launched(missing, environments)
-        yield from self._set_up(missing, survivors, environments, count, replay)
-        what_set, cleared = report(self._stage.settings, world, self.extra_env)
+        fresh = anew if anew is not None else self._missing(size)
+        kept = tuple(r for r in self.alive if r < size and r not in fresh)
+        environments = self._next_environments(size, env, keep, facts)
+        yield from self._launched(fresh, environments, keep)
+        unheard, stopped = yield from self._settled(fresh, kept, environments, count)
+        replay = replay if fresh else ()
+        for item in replay:
+            yield silent(fresh, item.code)
+        what_set, cleared = environments.report()
         return StartReport(
             seconds=self._stage.at - began,
-            ranks=missing,
+            ranks=fresh,
             set=tuple(what_set),
             cleared=tuple(cleared),
             replayed=tuple(dict.fromkeys(name for item in replay for name in item.names)),
             memory_cleared=had,
+            stopped=stopped,
+            unheard=unheard,
+            lost=tuple(r for r in (*kept, *fresh) if self.slots[r].state is not State.READY),
+            restarts=environments.world.incarnation,
         )
 
-    def _ran_a_cell(self, ranks: tuple[Rank, ...]) -> bool:
-        """The rank that the kernel itself started, and nobody used, has no memory to speak of."""
-        return any(self.slots[rank].seconds is not None for rank in ranks)
+    def renew_environment(self) -> Script:
+        """A fresh MASTER_PORT, JAX port and restart count in every live rank's environment.
+
+        Nobody is restarted: this is for ranks whose process groups were broken, since a rendezvous
+        on a port that was used can hang.  Returns the ranks that were silent for `ANSWER_SECONDS`;
+        those find it in their queue, before any later cell.
+        """
+        if self._environments is None:
+            return ()
+        self._environments = replace(self._environments, world=self._next_world(self.size))
+        asks = self._news(self.alive, self._environments)
+        answers, interrupted = yield from carried_through(asks)
+        if interrupted is not None:
+            raise interrupted
+        return self._silent_ones(asks, answers)
+
+    # ---------------------------------------------------------------- its parts
+
+    def _cleared(self) -> Generator[StopRanks, None, bool]:
+        """Everybody leaves; whether a memory to speak of went with them."""
+        old = self.alive
+        if leaving := self._present(self.slots):
+            yield StopRanks(leaving)
+        # The rank that the kernel itself started, and nobody used, has no memory to speak of.
+        ran = any(self.slots[rank].seconds is not None for rank in old)
+        had = bool(old) and (self._incarnation > 1 or ran)
+        self.slots.clear()
+        return had
+
+    def _present(self, ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+        """Those of them that have a process, whatever it does."""
+        return tuple(r for r in ranks if r in self.slots and self.slots[r].state is not State.DEAD)
+
+    def _missing(self, size: int) -> tuple[Rank, ...]:
+        alive = self.alive
+        return tuple(rank for rank in range(size) if rank not in alive)
+
+    def _next_environments(
+        self, size: int, env: Mapping[str, str], keep: bool, facts: Facts
+    ) -> Environments:
+        old = self._environments
+        extra = {**old.extra, **env} if keep and old is not None else dict(env)
+        settings = self._stage.settings
+        return Environments(settings, self._next_world(size), extra, bool(facts.gpus))
 
     def _next_world(self, size: int) -> World:
-        ports = self._stage.settings.ports or (29500, 29501)
-        pairs = len(ports) // 2
-        index = self._incarnation % pairs
-        world = World(
-            size=size,
-            incarnation=self._incarnation,
-            master_port=ports[2 * index],
-            jax_port=ports[2 * index + 1],
-            run_id=self._stage.settings.session,
-        )
+        world = world_of(self._stage.settings, size, self._incarnation)
         self._incarnation += 1
         return world
 
     def _launched(
-        self,
-        ranks: tuple[Rank, ...],
-        environments: Environments,
+        self, ranks: tuple[Rank, ...], environments: Environments, keep: bool
     ) -> Iterator[Any]:
+        """Start them, the old processes of these numbers gone first."""
+        yield from self._made_way(ranks)
+        if not ranks:
+            return
         self._generation += 1
-        specs = tuple(RankSpec(rank, *environments[rank]) for rank in ranks)
+        specs = tuple(RankSpec(rank, *environments.of(rank)) for rank in ranks)
         settings = self._stage.settings
         request = LaunchRequest(self.kernel, self._generation, specs, settings.argv)
+        new = [rank for rank in ranks if rank not in self.slots]
         try:
             yield LaunchRanks(request)
         except Interrupted:
-            for rank in ranks:
-                self.slots[rank].cause = Cause(missing="its start was broken off")
-            yield StopRanks(ranks, now=True)
+            yield from self._given_up(ranks, "its start was broken off")
+            if keep:
+                self._forget(new)
             raise
         lost = [self.slots[rank] for rank in ranks if self.slots[rank].state is State.DEAD]
         if lost:
-            yield StopRanks(ranks, now=True)
             failure = self._cannot_start(lost[0], ranks)
-            self._start_failure = str(failure)
+            yield from self._given_up(ranks, f"it was stopped, since rank {lost[0].rank} failed")
+            if keep:
+                self._forget(new)
+            else:
+                self._start_failure = str(failure)
             raise failure
         self._start_failure = ""
 
+    def _made_way(self, ranks: tuple[Rank, ...]) -> Iterator[Any]:
+        old = self._present(ranks)
+        if not old:
+            return
+        _, interrupted = yield from carried_through([StopRanks(old)])
+        if interrupted is not None:
+            for rank in old:
+                self.slots[rank].ended_by = "was stopped, and its restart broken off"
+            raise interrupted
+
+    def _given_up(self, ranks: tuple[Rank, ...], why: str) -> Iterator[Any]:
+        for rank in self._present(ranks):
+            self.slots[rank].cause = Cause(missing=why)
+        yield from carried_through([StopRanks(ranks, now=True)])
+
+    def _forget(self, ranks: Iterable[Rank]) -> None:
+        for rank in ranks:
+            del self.slots[rank]
+
     def _cannot_start(self, slot: Slot, ranks: tuple[Rank, ...]) -> RankLost:
-        what = f"rank {slot.rank} could not start: {_start_fault(slot.cause)}"
+        what = f"rank {slot.rank} could not start: {slot.start_fault()}"
         if slot.stderr.strip():
             what += "\nits last words:\n" + slot.stderr.rstrip()
         if len(ranks) > 1:
@@ -311,37 +341,48 @@ class Group:
             f"see that `jupyter console --kernel {self.kernel}` works; `spmd-kernel doctor` checks more",
         )
 
-    def _set_up(
+    def _settled(
         self,
-        new: tuple[Rank, ...],
-        survivors: tuple[Rank, ...],
+        fresh: tuple[Rank, ...],
+        kept: tuple[Rank, ...],
         environments: Environments,
         count: int,
-        replay: tuple[Replay, ...],
-    ) -> Iterator[Any]:
-        """Silent code of ours on new ranks, then what the client had prepared the old ones with."""
-        settings = self._stage.settings
-        if settings.language == "python":
-            yield _silent(new, f"{settings.setup}\n{padding_code((), count + 1)}")
-            for rank in survivors:
-                yield _silent(
-                    (rank,), f"__import__('os').environ.update({environments[rank][0]!r})"
-                )
-        for item in replay:
-            yield _silent(new, item.code)
+    ) -> Generator[Any, Any, tuple[tuple[Rank, ...], tuple[Rank, ...]]]:
+        """The new ranks are up: they are set up, the kept ones told, those above the size stopped.
 
+        Returns who did not answer, and who was stopped.
+        """
+        self._environments, settings = environments, self._stage.settings
+        code = f"{settings.setup}\n{padding_code((), count + 1)}"
+        set_up = [silent(fresh, code)] if fresh and settings.language == "python" else []
+        news = self._news(kept, environments)
+        above = tuple(rank for rank in self.slots if rank >= environments.world.size)
+        wants: list[Ask | StopRanks] = [*set_up, *news, *([StopRanks(above)] if above else [])]
+        answers, interrupted = yield from carried_through(wants)
+        self._forget(above)
+        if interrupted is not None:
+            raise interrupted
+        return self._silent_ones(news, answers[len(set_up) :]), above
 
-def _silent(ranks: tuple[Rank, ...], code: str) -> Ask:
-    return Ask(ranks, "execute_request", execute_content(code, silent=True))
+    def _news(self, ranks: tuple[Rank, ...], environments: Environments) -> list[Ask]:
+        """What live ranks are told of a new world; one request for all that hear the same."""
+        if self._stage.settings.language != "python":
+            return []
+        codes: dict[str, list[Rank]] = {}
+        for rank in ranks:
+            slot = self.slots[rank]
+            code = environment_code(*environments.change(rank, slot.env))
+            if (slot.env.get("WORLD_SIZE") == "1") != (environments.world.size == 1):
+                code += f"\n{self._stage.settings.setup}"  # it prepares for one rank, or for more
+            slot.env = environments.of(rank)[0]
+            codes.setdefault(code, []).append(rank)
+        return [silent(tuple(told), code, ANSWER_SECONDS) for code, told in codes.items()]
 
-
-def _start_fault(cause: Cause | None) -> str:
-    if cause is None:
-        return "it is gone"
-    if cause.silent:
-        return f"it did not answer within {START_SECONDS:.0f} s"
-    return str(cause) if cause.missing else f"the process {_was(cause)}"
-
-
-def _was(cause: Cause) -> str:
-    return f"was {cause}" if cause.signal is not None else str(cause)
+    def _silent_ones(self, asks: list[Ask], answers: list[Any]) -> tuple[Rank, ...]:
+        unheard = {
+            rank
+            for ask, answer in zip(asks, answers, strict=False)
+            for rank in ask.ranks
+            if answer is None or answer[rank] is None
+        }
+        return tuple(rank for rank in self.alive if rank in unheard)

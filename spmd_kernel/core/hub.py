@@ -15,7 +15,7 @@ from .comms import Comms
 from .content import dumps
 from .conversation import REPORT, Conversations, Script, Talk
 from .errors import BadMessage, InternalError, SpmdError
-from .group import Group, LaunchRanks, StopRanks
+from .group import Group
 from .late import Late
 from .magics import MAGICS
 from .magics.base import Ask, Look, Page, Run, Say, Start, StartReport
@@ -49,6 +49,7 @@ from .requests import Requests
 from .stage import Stage
 from .stdin import Stdin
 from .transcript import Transcript
+from .wants import LaunchRanks, StopRanks
 
 SIGINT = 2
 
@@ -156,6 +157,7 @@ class Hub:
             want.size,
             env=want.env,
             keep=want.keep,
+            anew=want.anew,
             kernel=want.kernel,
             count=self.cells.count,
             replay=self._prelude.items,

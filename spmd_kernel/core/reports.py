@@ -171,10 +171,9 @@ class Reports:
             self._tell("\n".join(error.lines()) + "\n")
 
     def _recovery(self) -> str:
-        size = self._group.size
-        if size == 1:
-            return "`%processes 1` starts it again; its variables are lost"
-        return f"`%processes {size}` brings it back; the other ranks keep their variables"
+        if self._group.size == 1:
+            return "`%restart dead` starts it again; its variables are lost"
+        return "`%restart dead` brings it back; the other ranks keep their variables"
 
 
 def _with_last_words(lines: list[str], stderr: str) -> list[str]:

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .magics.base import RankView
 from .model import Cause, Rank
+
+START_SECONDS = 60.0  # a rank that is silent for so long at start is given up
 
 
 class State(StrEnum):
@@ -45,7 +48,8 @@ class Slot:
     info: Mapping[str, Any] = field(default_factory=dict)
     busy_since: float | None = None
     seconds: float | None = None  # time of its last cell
-    ended_by: str = ""  # why we ourselves ended it
+    ended_by: str = ""  # why we ourselves ended it, or why it is not there
+    env: Mapping[str, str] = field(default_factory=dict)  # what we put into its environment
 
     def move(self, event: str) -> bool:
         state = TRANSITIONS.get((self.state, event))
@@ -60,6 +64,26 @@ class Slot:
             return f"rank {self.rank} {self.ended_by}"
         if self.cause is not None and self.cause.missing:
             return f"rank {self.rank} is not there: {self.cause}"
+        if self.pid is None:
+            return f"rank {self.rank} could not start: {self.start_fault()}"
         if self.cause is not None and self.cause.signal is not None:
             return f"rank {self.rank} died: {self.cause}"
         return f"rank {self.rank} died: the process {self.cause}"
+
+    def start_fault(self) -> str:
+        """Why it never got ready, for people."""
+        cause = self.cause
+        if cause is None:
+            return "it is gone"
+        if cause.silent:
+            return f"it did not answer within {START_SECONDS:.0f} s"
+        if cause.missing:
+            return str(cause)
+        return f"the process was {cause}" if cause.signal is not None else f"the process {cause}"
+
+    def view(self) -> RankView:
+        state = "idle" if self.state is State.READY else str(self.state)
+        if self.state is State.READY and self.busy_since is not None:
+            state = "busy"
+        cause = self.ended_by or (str(self.cause) if self.cause else "")
+        return RankView(self.rank, self.pid, state, self.seconds, cause, self.generation)

@@ -16,6 +16,19 @@ LOOPBACK = "127.0.0.1"
 # They describe the job around us; read by a rank, they would name the wrong world.
 SCRUBBED = frozenset({"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"})
 SCRUBBED_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_")
+SHARED = frozenset(  # one value for all ranks of a world
+    [
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_COORDINATOR_BIND_ADDRESS",
+        "JAX_NUM_PROCESSES",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,39 @@ class World:
     master_port: int  # torch's store; a new one per incarnation, or the rendezvous can hang
     jax_port: int  # the JAX coordinator's; never `master_port`
     run_id: str  # the same for the kernel's whole life
+
+
+def world_of(settings: Settings, size: int, incarnation: int) -> World:
+    """The next world; one of the port pairs that the kernel holds, in turn."""
+    ports = settings.ports or (29500, 29501)
+    pair = 2 * (incarnation % (len(ports) // 2))
+    return World(size, incarnation, ports[pair], ports[pair + 1], settings.session)
+
+
+@dataclass(frozen=True, slots=True)
+class Environments:
+    """What one world puts into its ranks' environments; `rank_environment` for all of them."""
+
+    settings: Settings
+    world: World
+    extra: Mapping[str, str]  # the user's
+    gpus: bool = False
+
+    def of(self, rank: Rank) -> tuple[dict[str, str], frozenset[str]]:
+        return rank_environment(self.settings, self.world, rank, self.extra, gpus=self.gpus)
+
+    def change(self, rank: Rank, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """What a live rank that got ``before`` is to set, and to unset.
+
+        What all ranks must agree on always; the rest only where it differs, for the user may have
+        given it another value.
+        """
+        after, _ = self.of(rank)
+        told = {k: v for k, v in after.items() if k in SHARED or before.get(k) != v}
+        return told, sorted(before.keys() - after.keys())
+
+    def report(self) -> tuple[list[str], list[str]]:
+        return report(self.settings, self.world, self.extra)
 
 
 def rank_environment(

@@ -3,6 +3,8 @@
 Executed by path in a throw-away namespace: the rank's environment need not have our package, may
 have an older Python than ours, and need not be ipykernel's.  Each step is for itself, and none may
 harm a kernel for which it makes no sense.
+
+Run again when a world of one grows, or becomes one: then what depends on WORLD_SIZE changes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 FLUSH_INTERVAL = 0.05  # seconds; ipykernel's 0.2 is visible when N ranks print in turn
 WORLD_SIZE = os.environ.get("WORLD_SIZE", "1")
+MANY = WORLD_SIZE not in ("", "1")
 PIPE_READ = 1 << 16  # bytes
 MARK = "\x1f"  # after a newline: the next line is of the same `write` call
 
@@ -88,9 +91,13 @@ def register_jax(clusters: Any) -> None:
 
 def tune_streams() -> None:
     """ipykernel: flush sooner, and let IOPub drop nothing however far its reader is behind."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "flush_interval") and WORLD_SIZE not in ("", "1"):
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
+        own = getattr(stream, "__dict__", {})
+        if hasattr(stream, "flush_interval") and MANY:
             stream.flush_interval = FLUSH_INTERVAL
+        elif own.get("flush_interval") == FLUSH_INTERVAL:
+            del stream.flush_interval  # that of its class counts again
     thread: Any = getattr(sys.stdout, "pub_thread", None)
     if hasattr(thread, "schedule"):
         thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
@@ -108,10 +115,13 @@ class Buffer(list):  # type: ignore[type-arg]
     """
 
     write = list.append
+    marks = True  # for all of them
 
     def getvalue(self) -> str:
         text = "".join(self)
-        return text if self.needs_no_mark(text) else "".join([marked(piece) for piece in self])
+        if not self.marks or self.needs_no_mark(text):
+            return text
+        return "".join([marked(piece) for piece in self])
 
     def needs_no_mark(self, text: str) -> bool:
         """As many newlines as pieces that end in one: none is inside a piece."""
@@ -132,7 +142,10 @@ def mark_writes() -> None:
     does, around each cell) or reads the text back in this process never meets a mark.
     """
     iostream: Any = sys.modules.get("ipykernel.iostream")
-    if getattr(iostream, "StringIO", None) is not io.StringIO:
+    collector: Any = getattr(iostream, "StringIO", None)
+    if hasattr(collector, "marks"):  # ours, from an earlier run of this file
+        collector.marks = MANY
+    if not MANY or collector is not io.StringIO:
         return
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
@@ -194,15 +207,27 @@ def report_crashes() -> None:
         faulthandler.enable(file=stderr if isinstance(stderr, int) else 2, all_threads=False)
 
 
+def installed_hooks() -> Any:
+    """Those of an earlier run of this file, whose class is not the one above."""
+    for finder in sys.meta_path:
+        kind = type(finder)
+        if (kind.__module__, kind.__name__) == (__name__, "PostImport"):
+            return finder
+    return None
+
+
 def main() -> None:
-    hooks = PostImport()
-    hooks.when_imported("jax._src.clusters", register_jax)
+    hooks = installed_hooks()
+    if hooks is None:
+        hooks = PostImport()
+        hooks.when_imported("jax._src.clusters", register_jax)
+        sys.meta_path.insert(0, hooks)
+        report_crashes()
     tune_streams()
-    if WORLD_SIZE not in ("", "1"):
+    mark_writes()
+    hooks.actions.pop("mpi4py", None)
+    if MANY and "mpi4py" not in sys.modules:
         hooks.when_imported("mpi4py", warn_of_mpi)
-        mark_writes()
-    sys.meta_path.insert(0, hooks)
-    report_crashes()
 
 
 main()

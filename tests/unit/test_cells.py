@@ -178,7 +178,7 @@ def test_next_cell_fails_naming_the_dead_rank_and_processes_recovers() -> None:
     world.die(world.ranks[1])
     cell = world.run("pass")
     assert "rank 1 died" in cell.reply["evalue"]
-    assert "hint: `%processes 3`" in cell.errors[0]["traceback"][-1]
+    assert "hint: `%restart dead`" in cell.errors[0]["traceback"][-1]
     kept = world.ranks[0], world.ranks[2]
     assert world.run("%processes 3").reply["status"] == "ok"
     assert (world.ranks[0], world.ranks[2]) == kept

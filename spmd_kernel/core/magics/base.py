@@ -15,6 +15,7 @@ from ..outputs import OutputPolicy
 
 OnError = Literal["wait", "stop"]
 ON_ERROR: tuple[OnError, ...] = ("wait", "stop")
+ANSWER_SECONDS = 5.0  # how long a live rank, which is idle as a rule, may be silent
 
 # ---------------------------------------------------------------- steps
 
@@ -73,15 +74,19 @@ class Page:
 class Start:
     """Start ranks; resumed with `StartReport`.
 
-    ``keep``: bring back only the dead ranks of the present world (``size`` is its size), with the
-    environment that world was started with; otherwise the old ranks are stopped first and the new
-    ones get ``env`` and run ``kernel`` (a kernelspec; ``None``: the one they ran so far).  `UsageError` or `RankLost` is thrown into the generator when one cannot start.
+    ``keep``: the live ranks below ``size`` stay as they are, those above are stopped, and those that
+    are missing are started, with the environment of the present world and ``env`` on top; ``anew``
+    names the ranks to start instead, whether they are alive or dead.  Otherwise the old ranks are
+    stopped first and the new ones get ``env`` and run ``kernel`` (a kernelspec; ``None``: the one
+    they ran so far).  `UsageError` or `RankLost` is thrown into the generator when one cannot start;
+    with ``keep`` the live ranks are then as they were, and numbers that were new are gone again.
     """
 
     size: int
     env: Mapping[str, str] = field(default_factory=dict)
     keep: bool = False
     kernel: str | None = None
+    anew: tuple[Rank, ...] | None = None
 
 
 Step = Ask | Run | Look | Say | Page | Start
@@ -92,6 +97,10 @@ Steps = Generator[Step, Any, None]
 class StartReport:
     """What a `Start` did.  ``set`` and ``cleared`` are environment variables, worded for people
     (``OMP_NUM_THREADS=1``, ``SLURM_PROCID``); ``replayed`` names what ran again on the new ranks.
+
+    Of those that were kept: ``unheard`` have not said that they have the new environment, and find
+    it in their queue.  ``lost`` died meanwhile, whether kept or new; ``stopped`` are those above the
+    size.  ``restarts`` is TORCHELASTIC_RESTART_COUNT.
     """
 
     seconds: float
@@ -100,6 +109,10 @@ class StartReport:
     cleared: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     memory_cleared: bool = False
+    stopped: tuple[Rank, ...] = ()
+    unheard: tuple[Rank, ...] = ()
+    lost: tuple[Rank, ...] = ()
+    restarts: int = 0
 
 
 # ---------------------------------------------------------------- what a magic may see

@@ -26,8 +26,19 @@ from .base import (
     StartReport,
     Steps,
 )
+from .resize import resize
+from .survivors import (
+    back,
+    details,
+    down,
+    line,
+    require_no_jax,
+    serving,
+    ties,
+    took,
+)
 from .viewing import Viewing
-from .wording import MB, count, duration, listed, megabytes, name_ranks
+from .wording import MB, count, listed, megabytes, name_ranks
 
 RANK_MEMORY = 40 * MB  # resident memory of a fresh ipykernel rank, measured
 WITHOUT_GPU = 2  # ranks of `auto`
@@ -36,7 +47,7 @@ OURS = frozenset(  # set by us, differently on each rank
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"]
 )
 _USAGE = f"""\
-%processes N|auto [--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]
+%processes N|auto [--keep|--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]
                   {viewing.USAGE}"""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -46,6 +57,8 @@ _HELP = f"""\
 Run every cell from here on on N ranks: N processes, each an ordinary kernel. Starts them and waits.
 
   N               how many; `auto`: one per visible GPU, or {WITHOUT_GPU} where there is none
+  --keep          grow or shrink: ranks below N keep their memory and their numbers, missing ones
+                  are started, those from N on are stopped
   --fresh         restart the ranks even if N of them are alive; their memory is lost
   --env K=V       a variable for the environment of the ranks to be started; may be repeated
   --kernel NAME   the kernelspec that the ranks run, of the same language: another environment
@@ -55,8 +68,12 @@ Run every cell from here on on N ranks: N processes, each an ordinary kernel. St
 {viewing.HELP}
 
 N alive ranks already: nothing happens. Some of N dead: only those are started again, the others
-keep their memory. Another N: the old ranks stop and their memory is cleared. `%processes` alone
-says how many there are.
+keep their memory. Another N: the old ranks stop and their memory is cleared, unless --keep is
+given. `%processes` alone says how many there are.
+
+--keep is refused while a rank is busy or jax.distributed is live. Afterwards every rank has the new
+WORLD_SIZE, MASTER_PORT and so on in its environment; what was copied from there before is stale, and
+process groups must be made anew on all ranks.
 
 It counts before the first other statement of a cell; the rest of the cell runs on the new ranks.
 {{expr}} and $name are the values of Python expressions on rank 0: %processes {{processes}}.
@@ -67,8 +84,9 @@ Examples:
   %processes 4
   %processes auto --env OMP_NUM_THREADS=2
   %processes 4 --fresh --on-error stop
+  %processes 8 --keep
 
-See also: %ranks, %rank, %%rank.
+See also: %restart, %ranks, %rank, %%rank.
 """
 
 _ON_ERROR_TEXT: dict[OnError, str] = {
@@ -83,10 +101,16 @@ class _Options:
 
     size: int | Literal["auto"] | None = None
     fresh: bool = False
+    keep: bool = False
     env: dict[str, str] = field(default_factory=dict)
     on_error: OnError | None = None
     kernel: str | None = None
     view: Viewing = field(default_factory=Viewing)
+
+    @property
+    def asks_for_ranks(self) -> bool:
+        named = self.size is not None or self.kernel is not None
+        return named or self.fresh or self.keep or bool(self.env)
 
     def moves(self, context: Context) -> bool:
         """The ranks shall run another kernelspec than they do."""
@@ -95,7 +119,7 @@ class _Options:
 
 def _processes(call: Call, context: Context) -> Steps:
     options = yield from _read(call, context)
-    if options.size is None and not (options.fresh or options.env or options.kernel):
+    if not options.asks_for_ranks:
         yield from _only_settings(options, context)
         return
     facts: Facts = yield Look(options.moves(context), options.view.log_dir or "")
@@ -109,7 +133,7 @@ def _processes(call: Call, context: Context) -> Steps:
     if options.on_error:
         parts.append(_set_on_error(options.on_error, context))
     context.set_policy(policy)
-    yield Say(_line([*parts, *shown]))
+    yield Say(line([*parts, *shown]))
 
 
 def _only_settings(options: _Options, context: Context) -> Steps:
@@ -124,27 +148,40 @@ def _only_settings(options: _Options, context: Context) -> Steps:
         )
         context.set_policy(policy)
         parts += shown
-    yield Say(_line(parts) if parts else _present(context))
+    yield Say(line(parts) if parts else _present(context))
 
 
 def _bring_about(
     size: int, options: _Options, context: Context, facts: Facts, policy: OutputPolicy
-) -> Generator[Start, StartReport, list[str]]:
+) -> Generator[Ask | Start, Any, list[str]]:
     """The ranks that are missing; what to say about it, the main thing first."""
-    dead = _down(context)
+    dead = down(context)
     anew = options.fresh or options.moves(context)
     same = size == len(context.world) and not anew
     if same and not dead:
         return _already(context, options)
     if same:
-        require_memory(len(dead), facts.memory_available, dead)
-        kept = [view.rank for view in context.world if view.rank not in dead]
-        report = yield Start(size, keep=True)
-        return _revived(report, _took(report, policy, "after"), kept) + _env_note(options)
+        return (yield from _revive(size, options, context, facts, policy))
+    if options.keep and context.world:
+        staying = [rank for rank in serving(context) if rank < size]
+        require_memory(size - len(staying), facts.memory_available)
+        return (yield from resize(size, options.env, context, policy, _devices(facts)))
     alive = len(context.world) - len(dead)
     require_memory(size, _with_freed(facts))
     report = yield Start(size, options.env, kernel=options.kernel)
-    return _started(report, _took(report, policy, "in"), size, alive, facts)
+    return _started(report, took(report, policy, "in"), size, alive, facts)
+
+
+def _revive(
+    size: int, options: _Options, context: Context, facts: Facts, policy: OutputPolicy
+) -> Generator[Ask | Start, Any, list[str]]:
+    """The dead come back; the others stay."""
+    dead, kept = down(context), serving(context)
+    require_memory(len(dead), facts.memory_available, dead)
+    found = yield from ties(kept, context)
+    require_no_jax(found, dead)
+    report = yield Start(size, keep=True)
+    return back(report, took(report, policy, "after"), kept, found) + _env_note(options)
 
 
 # ---------------------------------------------------------------- reading
@@ -153,14 +190,25 @@ def _bring_about(
 def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
     given = yield from expand(words(call.args), context)
     arguments = parse(given, PROCESSES)
+    _require_one_wish(arguments)
     return _Options(
         _size(arguments),
         "--fresh" in arguments.values,
+        "--keep" in arguments.values,
         dict(map(_variable, arguments.values.get("--env", ()))),
         next((known for known in ON_ERROR if known == arguments.last("--on-error")), None),
         arguments.last("--kernel"),
         viewing.read(arguments),
     )
+
+
+def _require_one_wish(arguments: Arguments) -> None:
+    if "--keep" not in arguments.values:
+        return
+    for other in ("--fresh", "--kernel"):
+        if other in arguments.values:
+            what = f"--keep and {other} exclude each other: {other} starts every rank anew"
+            raise UsageError(what, "leave one of them out")
 
 
 def _size(arguments: Arguments) -> int | Literal["auto"] | None:
@@ -252,11 +300,6 @@ def _with_freed(facts: Facts) -> int | None:
     return facts.memory_available + sum(facts.rss.values())
 
 
-def _down(context: Context) -> tuple[Rank, ...]:
-    """Ranks that do not serve cells: dead, or on their way there since a start was broken off."""
-    return tuple(view.rank for view in context.world if view.state not in ("idle", "busy"))
-
-
 def require_memory(starting: int, available: int | None, dead: tuple[Rank, ...] = ()) -> None:
     """Raises `UsageError` when so many fresh ranks do not fit into ``available`` bytes."""
     if available is None or starting * RANK_MEMORY <= available:
@@ -276,10 +319,10 @@ def require_memory(starting: int, available: int | None, dead: tuple[Rank, ...] 
 
 
 def _present(context: Context) -> str:
-    dead = _down(context)
+    dead = down(context)
     size = count(len(context.world), "rank")
     parts = [f"{size}, {name_ranks(dead)} dead" if dead else size, "%ranks shows them"]
-    return _line(parts) + f"usage: {_USAGE}\n"
+    return line(parts) + f"usage: {_USAGE}\n"
 
 
 def _set_on_error(value: OnError, context: Context) -> str:
@@ -302,40 +345,18 @@ def _env_note(options: _Options) -> list[str]:
     return [f"--env {listed(list(options.env))} is for ranks started anew (add --fresh)"]
 
 
-def _took(report: StartReport, policy: OutputPolicy, after: str) -> str:
-    """Not in grouped mode, where the same run gives the same text."""
-    return "" if policy.mode == "grouped" else f" {after} {duration(report.seconds)}"
-
-
-def _revived(report: StartReport, took: str, kept: list[Rank]) -> list[str]:
-    verb = "is" if len(report.ranks) == 1 else "are"
-    parts = [f"{name_ranks(report.ranks)} {verb} back{took}"]
-    if kept:
-        parts.append(f"{name_ranks(kept)} kept {'its' if len(kept) == 1 else 'their'} memory")
-    return parts + _details(report)
-
-
 def _started(report: StartReport, took: str, size: int, old: int, facts: Facts) -> list[str]:
     ready = f"{count(size, 'rank')} ready{took} on {_devices(facts)}"
-    parts = [ready, *_details(report)]
+    parts = [ready, *details(report)]
     if report.memory_cleared:
         parts.append(f"memory of the {count(old, 'old rank')} cleared")
     return parts
-
-
-def _details(report: StartReport) -> list[str]:
-    told = (("set", report.set), ("cleared", report.cleared), ("ran again:", report.replayed))
-    return [f"{verb} {listed(items)}" for verb, items in told if items]
 
 
 def _devices(facts: Facts) -> str:
     if not facts.gpus:
         return "CPU"
     return f"{count(len(facts.gpus), 'GPU')} ({listed(list(dict.fromkeys(facts.gpus)), 3)})"
-
-
-def _line(parts: list[str]) -> str:
-    return " · ".join(parts) + "\n"
 
 
 PROCESSES = Magic(
@@ -345,6 +366,7 @@ PROCESSES = Magic(
     _HELP,
     _processes,
     (
+        Option("--keep"),
         Option("--fresh"),
         Option("--kernel", "NAME"),
         Option("--env", "K=V"),

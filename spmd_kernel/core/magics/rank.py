@@ -13,7 +13,7 @@ from .arguments import Word, expand, first_word, words
 from .base import Ask, Call, Context, Magic, Run, Steps
 from .wording import name_ranks
 
-_SPEC_HELP = """\
+SPEC_HELP = """\
 SPEC names ranks:
   0        rank 0
   0,2-3    ranks 0, 2 and 3
@@ -29,7 +29,7 @@ code
 Run a cell on some ranks only. It is the first line of the cell. The other ranks do not run it.
 The body may begin with other cell magics (%%time, %%capture …), which those ranks run as usual.
 
-{_SPEC_HELP}
+{SPEC_HELP}
 
 Examples:
   %%rank 0
@@ -48,7 +48,7 @@ _LINE_HELP = f"""\
 Run one line on some ranks only and show its value. It counts before the first other statement of
 a cell; what follows it in the cell runs on every rank.
 
-{_SPEC_HELP}
+{SPEC_HELP}
 
 Examples:
   %rank 0 len(dataset)
@@ -83,19 +83,19 @@ def _ranks(word: Word, context: Context) -> Generator[Ask, Any, tuple[Rank, ...]
     (text,) = yield from expand([word], context)
     if not context.world:
         raise RankLost("no rank runs", "`%processes N` starts N ranks")
-    ranks = spec.parse(_flat(text), len(context.world))
+    ranks = spec.parse(flat(text), len(context.world))
     dead = {view.rank: view.cause for view in context.world if view.state == "dead"}
     if lost := [rank for rank in ranks if rank in dead]:
         causes = "; ".join(dict.fromkeys(dead[rank] for rank in lost if dead[rank]))
         verb = "is" if len(lost) == 1 else "are"
         raise RankLost(
             f"{name_ranks(lost)} {verb} dead{causes and f': {causes}'}",
-            f"`%processes {len(context.world)}` brings back the dead, the others keep their memory",
+            "`%restart dead` brings back the dead, the others keep their variables",
         )
     return ranks
 
 
-def _flat(text: str) -> str:
+def flat(text: str) -> str:
     """``[0, 2]`` (what an expression may give) as ``0,2``."""
     if not text.startswith(("[", "(", "{")):
         return text

@@ -21,7 +21,7 @@ A table of the ranks:
   RSS         its resident memory (pages shared with other ranks count in each)
   exit cause  what a dead rank died of
 
-`%processes N` with the present N brings back dead ranks.
+`%restart dead` brings back dead ranks.
 """
 
 _HEAD = ("rank", "pid", "state", "last cell", "RSS", "exit cause")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from spmd_kernel.core.content import Content
 from spmd_kernel.core.magics import MAGICS
 from spmd_kernel.core.magics.base import Call, RankView
 from spmd_kernel.core.model import Settings
@@ -69,6 +70,21 @@ def play(steps, answers: Iterable[object]):
 @pytest.fixture
 def world():
     return world_of
+
+
+@pytest.fixture
+def ties():
+    """What ranks answer to the question what binds them: ``ties(0, 1, jax=(0,), silent=(1,))``."""
+
+    def answers(*ranks, jax=(), torch=(), silent=()):
+        def reply(rank):
+            live = {"jax": rank in jax, "torch": rank in torch}
+            values = {name: {"data": {"text/plain": str(value)}} for name, value in live.items()}
+            return Content(status="ok", user_expressions=values)
+
+        return {rank: None if rank in silent else reply(rank) for rank in ranks}
+
+    return answers
 
 
 @pytest.fixture

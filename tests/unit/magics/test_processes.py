@@ -119,30 +119,6 @@ def test_starts_ranks_and_says_what_it_did(use, world):
             "· cleared PMI_0, PMI_1, PMI_2, PMI_3, PMI_4, PMI_5 and 3 more "
             "· ran again: parameters\n",
         ),
-        (
-            "%processes 4",
-            ("idle", "killed", "busy", "dead"),
-            FACTS,
-            report(0.8, (1, 3)),
-            Start(4, keep=True),
-            "ranks 1, 3 are back after 0.8 s · ranks 0, 2 kept their memory\n",
-        ),
-        (
-            "%processes 2",
-            ("dead", "idle"),
-            FACTS,
-            report(0.8, (0,), set=("OMP_NUM_THREADS=1",)),
-            Start(2, keep=True),
-            "rank 0 is back after 0.8 s · rank 1 kept its memory · set OMP_NUM_THREADS=1\n",
-        ),
-        (
-            "%processes 1",
-            ("dead",),
-            FACTS,
-            report(0.8, (0,)),
-            Start(1, keep=True),
-            "rank 0 is back after 0.8 s\n",
-        ),
     ],
 )
 def test_start(use, world, line, states, facts, answer, start, text):
@@ -150,6 +126,37 @@ def test_start(use, world, line, states, facts, answer, start, text):
     if "--env='B" in line:
         start = Start(start.size, {**start.env, "B": "x y"})
     assert steps == [Look(), start, Say(text)]
+
+
+RENEWED = " · MASTER_PORT is new in every rank's environment, TORCHELASTIC_RESTART_COUNT=2"
+
+
+@pytest.mark.parametrize(
+    ("line", "states", "kept", "answer", "text"),
+    [
+        (
+            "%processes 4",
+            ("idle", "killed", "busy", "dead"),
+            (0, 2),
+            report(0.8, (1, 3), restarts=2),
+            f"ranks 1, 3 are back after 0.8 s · ranks 0, 2 kept their memory{RENEWED}\n",
+        ),
+        (
+            "%processes 2",
+            ("dead", "idle"),
+            (1,),
+            report(0.8, (0,), set=("OMP_NUM_THREADS=1",), restarts=2),
+            "rank 0 is back after 0.8 s · rank 1 kept its memory · set OMP_NUM_THREADS=1"
+            f"{RENEWED}\n",
+        ),
+        ("%processes 1", ("dead",), (), report(0.8, (0,)), "rank 0 is back after 0.8 s\n"),
+    ],
+)
+def test_the_dead_come_back(use, world, ties, line, states, kept, answer, text):
+    asked = [ties(*kept)] if kept else []
+    steps = use(line, world(*states), FACTS, *asked, answer)
+    assert steps[-2:] == [Start(len(states), keep=True), Say(text)]
+    assert [step.ranks for step in steps if isinstance(step, Ask)] == ([kept] if kept else [])
 
 
 @pytest.mark.parametrize(
@@ -183,9 +190,9 @@ def test_nothing_is_lost_when_all_are_there(use, world, line, states, text):
     assert use(line, world(*states), Facts(memory_available=0)) == [Look(), Say(text)]
 
 
-def test_revived_ranks_get_the_environment_of_their_world(use, world):
-    steps = use("%processes 2 --env A=1", world("dead", "idle"), FACTS, report(1.0, (0,)))
-    assert steps[1] == Start(2, {}, keep=True)
+def test_revived_ranks_get_the_environment_of_their_world(use, world, ties):
+    steps = use("%processes 2 --env A=1", world("dead", "idle"), FACTS, ties(1), report(1.0, (0,)))
+    assert steps[2] == Start(2, {}, keep=True)
     assert "--env A is for ranks started anew" in said(steps)
 
 
@@ -226,7 +233,7 @@ def test_an_environment_that_agrees_is_not_mentioned(use, world, settings):
 def test_alone_it_says_the_world_size(use, world, states, text):
     (step,) = use("%processes", world(*states))
     assert step.text.startswith(text)
-    assert "\nusage: %processes N|auto [--fresh]" in step.text
+    assert "\nusage: %processes N|auto [--keep|--fresh]" in step.text
 
 
 @pytest.mark.parametrize("value", ["wait", "stop"])
@@ -261,7 +268,9 @@ def test_on_error_is_set_once_the_ranks_are_there(use, world):
         ("%processes atuo", "not 'atuo'", "did you mean auto?"),
         ("%processes 2 4", "one number of ranks, not 2 and 4", "%processes N|auto"),
         ("%processes 2 --frehs", "no option --frehs", "did you mean --fresh?"),
-        ("%processes 2 --zzz", "no option --zzz", "--fresh, --kernel, --env, --on-error"),
+        ("%processes 2 --zzz", "no option --zzz", "--keep, --fresh, --kernel, --env, --on-error"),
+        ("%processes 2 --keep --fresh", "--keep and --fresh exclude each other", "leave one"),
+        ("%processes 2 --keep --kernel k", "--keep and --kernel exclude each other", "leave one"),
         ("%processes 2 --fresh=yes", "--fresh takes no value", "--fresh alone"),
         ("%processes 2 --env", "--env needs a value", "--env K=V"),
         ("%processes 2 --env A", "NAME=VALUE, not 'A'", "OMP_NUM_THREADS=2"),
@@ -336,8 +345,10 @@ def test_more_ranks_than_memory(use, world, line, states, facts, what, hint):
         ("%processes 9", ["idle"] * 8 + ["dead"], Facts(memory_available=40 * 10**6)),
     ],
 )
-def test_only_memory_of_ranks_to_start_counts(use, world, line, states, facts):
-    assert use(line, world(*states), facts, report())[1].size == int(line.split()[1])
+def test_only_memory_of_ranks_to_start_counts(use, world, ties, line, states, facts):
+    asked = [ties(*range(8))] if "dead" in states else []
+    steps = use(line, world(*states), facts, *asked, report())
+    assert steps[-2].size == int(line.split()[1])
 
 
 def test_a_rank_that_cannot_start_is_the_error(use, world):

@@ -154,7 +154,7 @@ def test_dead_ranks_are_refused(use, world, spec_text, what):
     with pytest.raises(RankLost) as raised:
         use(f"%%rank {spec_text}", world("idle", "killed", "killed", "dead"), body="x")
     assert str(raised.value) == what
-    assert "`%processes 4`" in raised.value.hint
+    assert "`%restart dead`" in raised.value.hint
 
 
 def test_the_living_beside_the_dead_are_not(use, world):
