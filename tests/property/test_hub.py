@@ -31,6 +31,7 @@ from spmd_kernel.core.model import (
     ToFront,
     ToRank,
 )
+from spmd_kernel.core.topology import SHARED
 
 from ..world import FakeRank, Sent, World, start
 
@@ -42,6 +43,12 @@ CELLS = [
     "%processes 3 --fresh",
     "%processes 1",
     "%processes 0",
+    "%processes 3 --keep",
+    "%processes 1 --keep",
+    "%processes 2 --keep\nx = 1",
+    "%restart 1",
+    "%restart dead\nx = 1",
+    "%restart all",
     "%%rank 0\nprint()",
     "%%rank -1\nprint()",
     "%%rank 7\nprint()",
@@ -319,6 +326,13 @@ class Machine(RuleBasedStateMachine):
         parent = fake.inbox[0] if fake.inbox else None
         self.world.say(fake, "iopub", kind, raw, parent, {}, buffers)
 
+    @precondition(lambda self: self.ranks)
+    @rule(data=st.data(), what=st.sampled_from(["jax", "torch"]), starts=st.booleans())
+    def bind(self, data: st.DataObject, what: str, starts: bool) -> None:
+        """A rank joins, or leaves, what restarts must know of."""
+        live = pick(data, self.ranks).live
+        live.add(what) if starts else live.discard(what)
+
     # ---------------------------------------------------------------- dying and lying ranks
 
     @precondition(lambda self: self.world.ranks)
@@ -407,6 +421,7 @@ class Machine(RuleBasedStateMachine):
             check_story(sent, finished=True)
         self.check_prints()
         self.check_counts()
+        self.check_world()
         assert self.world.forwarded == self.told  # 7: in order, as they came
         self.check_end()
         self.check_replay()
@@ -430,6 +445,15 @@ class Machine(RuleBasedStateMachine):
                 stores = asked["store_history"] and bool(asked["code"].strip())
                 aborted = any(b'"aborted"' in reply.content for reply in sent.replies)
                 count += stores and not aborted
+
+    def check_world(self) -> None:
+        """11: live ranks agree on their world, and are numbered below its size."""
+        size = self.world.hub.group.size
+        seen = {tuple(fake.env.get(name) for name in sorted(SHARED)) for fake in self.ranks}
+        assert len(seen) <= 1, seen
+        for fake in self.ranks:
+            assert (fake.env["WORLD_SIZE"], fake.env["RANK"]) == (str(size), str(fake.rank))
+            assert fake.rank < size
 
     def check_prints(self) -> None:
         """3: nothing lost, doubled or mis-tagged; order per rank kept."""

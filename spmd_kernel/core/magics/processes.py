@@ -71,9 +71,9 @@ N alive ranks already: nothing happens. Some of N dead: only those are started a
 keep their memory. Another N: the old ranks stop and their memory is cleared, unless --keep is
 given. `%processes` alone says how many there are.
 
---keep is refused while a rank is busy or jax.distributed is live. Afterwards every rank has the new
-WORLD_SIZE, MASTER_PORT and so on in its environment; what was copied from there before is stale, and
-process groups must be made anew on all ranks.
+--keep is refused while a rank is busy or jax.distributed is live. Afterwards every rank has the
+new WORLD_SIZE, MASTER_PORT and so on in its environment; what was copied from there before is
+stale, and process groups must be made anew on all ranks.
 
 It counts before the first other statement of a cell; the rest of the cell runs on the new ranks.
 {{expr}} and $name are the values of Python expressions on rank 0: %processes {{processes}}.
