@@ -65,6 +65,7 @@ class FakeRank:
     control: deque[Message] = field(default_factory=deque)
     questions: dict[str, Question] = field(default_factory=dict)  # by id of its input_request
     answers: list[Any] = field(default_factory=list)  # input_replies
+    broken: str = ""  # id of the request that a SIGINT hit: nothing comes of it
     live: set[str] = field(default_factory=set)  # "jax", "torch": what a magic may ask about
     count: int = 0
 
@@ -75,6 +76,11 @@ class FakeRank:
     @property
     def waits(self) -> bool:
         return bool(self.questions) and not self.liar
+
+    def be_interrupted(self) -> None:
+        self.interrupted = True
+        self.broken = self.inbox[0].msg_id if self.inbox else ""
+        self.questions.clear()  # input() raises KeyboardInterrupt
 
     def hear(self, answer: Message) -> None:
         """An input_reply: to a question of its own that is still open."""
@@ -185,8 +191,7 @@ class World:
             case Interrupt():
                 for rank in effect.ranks:
                     if rank in self.ranks:
-                        self.ranks[rank].interrupted = True
-                        self.ranks[rank].questions.clear()  # input() raises KeyboardInterrupt
+                        self.ranks[rank].be_interrupted()
             case Stop():
                 for rank in effect.ranks:
                     if rank in self.ranks:
@@ -350,7 +355,8 @@ class World:
             return kind.replace("_request", "_reply"), {"status": "ok", "matches": [], "rank": 0}
         content = json.loads(request.content)
         self._count(fake, content)
-        self._hear_of_the_world(fake, content["code"])
+        if request.msg_id != fake.broken:
+            self._hear_of_the_world(fake, content["code"])
         reply: dict[str, Any] = {"status": "ok", "execution_count": fake.count, "payload": []}
         expressions = content.get("user_expressions") or {}
         reply["user_expressions"] = {

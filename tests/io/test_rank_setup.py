@@ -110,6 +110,29 @@ def test_mpi4py_in_a_world_of_more_than_one_warns_once(
     assert python(code, WORLD_SIZE=size) == expected
 
 
+def test_run_again_it_changes_only_what_the_world_size_changes(tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("MPI = 'real'\n")
+    code = f"""if True:
+        import os, sys, warnings
+        sys.path.insert(0, {str(tmp_path)!r})
+        sys.modules["jax._src.clusters"] = clusters = type(sys)("clusters")
+        clusters.ClusterEnv = type("ClusterEnv", (), {{
+            "_cluster_types": [],
+            "__init_subclass__": classmethod(lambda c: c._cluster_types.append(c)),
+        }})
+        for size in ("1", "3", "2"):
+            os.environ["WORLD_SIZE"] = size
+            {setup_code()}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import mpi4py
+        print(len(clusters.ClusterEnv._cluster_types),
+              [type(f).__name__ for f in sys.meta_path].count("PostImport"),
+              [str(w.message)[:44] for w in caught])
+    """
+    assert python(code) == "1 1 ['MPI.COMM_WORLD has size 1 in each of the 2 r']"
+
+
 def test_a_plain_python_is_left_alone() -> None:
     code = f"""if True:
         import sys
