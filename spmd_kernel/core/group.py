@@ -217,6 +217,7 @@ class Group:
         replay = replay if fresh else ()
         for item in replay:
             yield silent(fresh, item.code)
+        alive = set(self.alive)
         what_set, cleared = environments.report()
         return StartReport(
             seconds=self._stage.at - began,
@@ -225,9 +226,10 @@ class Group:
             cleared=tuple(cleared),
             replayed=tuple(dict.fromkeys(name for item in replay for name in item.names)),
             memory_cleared=had,
+            kept=tuple(r for r in kept if r in alive),
             stopped=stopped,
             unheard=unheard,
-            lost=tuple(r for r in (*kept, *fresh) if self.slots[r].state is not State.READY),
+            lost=tuple(r for r in fresh if r not in alive),
             restarts=environments.world.incarnation,
         )
 

@@ -274,6 +274,15 @@ def test_whoever_dies_meanwhile_is_missed_and_comes_back(code: str, victim: int)
     raise AssertionError("the cell never ends")
 
 
+def test_who_died_while_it_was_asked_kept_nothing() -> None:
+    world = start(3)
+    cell = world.execute("%restart 2")
+    world.die(world.ranks[0])
+    world.settle()
+    assert "rank 1 kept its memory" in cell.text
+    assert "rank 0 died meanwhile (`%restart dead`)" in cell.text
+
+
 def test_shutdown_in_the_middle_leaves_nobody() -> None:
     for code in ("%processes 3 --keep", "%processes 1 --keep", "%restart 1"):
         for steps in range(60):

@@ -98,9 +98,9 @@ class StartReport:
     """What a `Start` did.  ``set`` and ``cleared`` are environment variables, worded for people
     (``OMP_NUM_THREADS=1``, ``SLURM_PROCID``); ``replayed`` names what ran again on the new ranks.
 
-    Of those that were kept: ``unheard`` have not said that they have the new environment, and find
-    it in their queue.  ``lost`` died meanwhile, whether kept or new; ``stopped`` are those above the
-    size.  ``restarts`` is TORCHELASTIC_RESTART_COUNT.
+    ``kept`` are alive with their memory; of these, ``unheard`` have not said that they have the new
+    environment, and find it in their queue.  ``lost`` are new ranks that died at once, ``stopped``
+    those above the size.  ``restarts`` is TORCHELASTIC_RESTART_COUNT.
     """
 
     seconds: float
@@ -109,6 +109,7 @@ class StartReport:
     cleared: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     memory_cleared: bool = False
+    kept: tuple[Rank, ...] = ()
     stopped: tuple[Rank, ...] = ()
     unheard: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()

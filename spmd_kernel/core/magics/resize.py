@@ -16,20 +16,16 @@ def resize(
     size: int, env: Mapping[str, str], context: Context, policy: OutputPolicy, devices: str
 ) -> Generator[Ask | Start, Any, list[str]]:
     """Start and stop what is missing and too many; what to say about it, the main thing first."""
-    kept = tuple(rank for rank in serving(context) if rank < size)
+    staying = tuple(rank for rank in serving(context) if rank < size)
     old = len(context.world)
     found = yield from ties(serving(context), context)
     _require_quiet(found, size)
     report: StartReport = yield Start(size, env, keep=True)
     parts = [f"{count(size, 'rank')} ready{took(report, policy, 'in')} on {devices}"]
     parts += _who_is_new(report, old)
-    parts += [*memory(report, kept), *details(report)]
-    if kept:
-        parts += [
-            *_threads(report, old, size, context),
-            *_stale(old),
-            *renewed(report, kept, found),
-        ]
+    parts += [*memory(report, staying), *details(report)]
+    if report.kept:
+        parts += [*_threads(old, size, context), *_stale(old), *renewed(report, found)]
     return parts
 
 
@@ -61,7 +57,7 @@ def _who_is_new(report: StartReport, old: int) -> list[str]:
     ]
 
 
-def _threads(report: StartReport, old: int, size: int, context: Context) -> list[str]:
+def _threads(old: int, size: int, context: Context) -> list[str]:
     """OMP_NUM_THREADS has another default in a world of one; libraries read it once."""
     inherited = "OMP_NUM_THREADS" in context.settings.environ
     if inherited or (old == 1) == (size == 1):

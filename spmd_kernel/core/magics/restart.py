@@ -91,7 +91,7 @@ def _told(
     context: Context,
 ) -> list[str]:
     parts = back(report, took(report, context.policy, "after"), kept, found)
-    if not kept:
+    if not report.kept:
         parts.insert(1, "nothing was kept")
     others = [rank for rank in down(context) if rank not in (*named, *report.lost)]
     if others:

@@ -31,12 +31,13 @@ class Ties:
     jax: tuple[Rank, ...] = ()
     torch: tuple[Rank, ...] = ()
     silent: tuple[Rank, ...] = ()
+    python: bool = True  # else nobody was asked
 
 
 def ties(ranks: tuple[Rank, ...], context: Context) -> Generator[Ask, Any, Ties]:
     """Ask live ranks; one that is busy does not answer in time."""
     if not ranks or context.settings.language != "python":
-        return Ties()
+        return Ties(python=context.settings.language == "python")
     content = execute_content("", silent=True, user_expressions=PROBES)
     answers = yield Ask(ranks, "execute_request", content, seconds=ANSWER_SECONDS)
     alive = serving(context)
@@ -82,31 +83,32 @@ def took(report: StartReport, policy: OutputPolicy, after: str) -> str:
     return "" if policy.mode == "grouped" else f" {after} {duration(report.seconds)}"
 
 
-def back(report: StartReport, after: str, kept: Collection[Rank], found: Ties) -> list[str]:
+def back(report: StartReport, after: str, staying: Collection[Rank], found: Ties) -> list[str]:
     """Ranks were started in the place of others: what became of whom, the main thing first."""
     came = [rank for rank in report.ranks if rank not in report.lost]
     again = [rank for rank in report.ranks if rank in report.lost]
     parts = [f"{name_ranks(came)} {_are(came)} back{after}"] if came else []
     if again:
         parts.append(f"{name_ranks(again)} died again at once (%ranks)")
-    return [*parts, *memory(report, kept), *details(report), *renewed(report, kept, found)]
+    return [*parts, *memory(report, staying), *details(report), *renewed(report, found)]
 
 
-def memory(report: StartReport, kept: Collection[Rank]) -> list[str]:
-    held = [rank for rank in kept if rank not in report.lost]
-    gone = [rank for rank in kept if rank in report.lost]
+def memory(report: StartReport, staying: Collection[Rank]) -> list[str]:
+    """``staying``: those that were to keep it."""
     parts = []
-    if held:
+    if held := report.kept:
         parts.append(f"{name_ranks(held)} kept {'its' if len(held) == 1 else 'their'} memory")
-    if gone:
+    if gone := sorted(set(staying).difference(held, report.ranks)):
         parts.append(f"{name_ranks(gone)} died meanwhile (`%restart dead`)")
     return parts
 
 
-def renewed(report: StartReport, kept: Collection[Rank], found: Ties) -> list[str]:
+def renewed(report: StartReport, found: Ties) -> list[str]:
     """What the live ranks' environments have got, and what is still of the old world."""
-    if not kept:
+    if not report.kept:
         return []
+    if not found.python:
+        return ["what was kept has the environment of before: only Python can be told"]
     parts = [
         f"MASTER_PORT is new in every rank's environment, TORCHELASTIC_RESTART_COUNT={report.restarts}"
     ]
@@ -115,7 +117,7 @@ def renewed(report: StartReport, kept: Collection[Rank], found: Ties) -> list[st
             f"process groups must be made anew: destroy_process_group() in {name_ranks(found.torch)}, "
             "then init_process_group() in all"
         )
-    if silent := sorted({*found.silent, *report.unheard}.difference(report.lost)):
+    if silent := sorted({*found.silent, *report.unheard}.intersection(report.kept)):
         parts.append(
             f"{name_ranks(silent)} did not answer within {ANSWER_SECONDS:.0f} s: "
             f"{'it has' if len(silent) == 1 else 'they have'} the new environment once free"

@@ -138,14 +138,14 @@ RENEWED = " · MASTER_PORT is new in every rank's environment, TORCHELASTIC_REST
             "%processes 4",
             ("idle", "killed", "busy", "dead"),
             (0, 2),
-            report(0.8, (1, 3), restarts=2),
+            report(0.8, (1, 3), kept=(0, 2), restarts=2),
             f"ranks 1, 3 are back after 0.8 s · ranks 0, 2 kept their memory{RENEWED}\n",
         ),
         (
             "%processes 2",
             ("dead", "idle"),
             (1,),
-            report(0.8, (0,), set=("OMP_NUM_THREADS=1",), restarts=2),
+            report(0.8, (0,), kept=(1,), set=("OMP_NUM_THREADS=1",), restarts=2),
             "rank 0 is back after 0.8 s · rank 1 kept its memory · set OMP_NUM_THREADS=1"
             f"{RENEWED}\n",
         ),

@@ -29,28 +29,28 @@ def stale(old):
         (
             "%processes 4 --keep",
             ["idle", "idle"],
-            report(2, 3),
+            report(2, 3, kept=(0, 1)),
             "4 ranks ready in 1.9 s on CPU · ranks 2-3 are new · ranks 0-1 kept their memory "
             f"· {stale(2)} · {renewed()}\n",
         ),
         (
             "%processes 2 --keep",
             ["idle"] * 4,
-            report(stopped=(2, 3)),
+            report(kept=(0, 1), stopped=(2, 3)),
             "2 ranks ready in 1.9 s on CPU · ranks 2-3 are stopped · ranks 0-1 kept their memory "
             f"· {stale(4)} · {renewed()}\n",
         ),
         (
             "%processes 2 --keep",
             ["idle", "killed", "idle", "dead"],
-            report(1, stopped=(2, 3)),
+            report(1, kept=(0,), stopped=(2, 3)),
             "2 ranks ready in 1.9 s on CPU · rank 1 is back · ranks 2-3 are stopped "
             f"· rank 0 kept its memory · {stale(4)} · {renewed()}\n",
         ),
         (
             "%processes 2 --keep",
             ["idle"],
-            report(1, set=("OMP_NUM_THREADS=1",)),
+            report(1, kept=(0,), set=("OMP_NUM_THREADS=1",)),
             "2 ranks ready in 1.9 s on CPU · rank 1 is new · rank 0 kept its memory "
             "· set OMP_NUM_THREADS=1 · what rank 0 has imported keeps its number of threads "
             f"· {stale(1)} · {renewed()}\n",
@@ -83,8 +83,8 @@ def test_variables_are_for_everybody(use, world, ties):
 
 
 def test_process_groups_are_told_of(use, world, ties):
-    found = ties(0, 1, torch=(0, 1))
-    text = use("%processes 3 --keep", world("idle", "idle"), FACTS, found, report(2))[-1].text
+    found, answer = ties(0, 1, torch=(0, 1)), report(2, kept=(0, 1))
+    text = use("%processes 3 --keep", world("idle", "idle"), FACTS, found, answer)[-1].text
     assert "process groups must be made anew: destroy_process_group() in ranks 0-1" in text
 
 

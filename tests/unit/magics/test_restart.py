@@ -63,7 +63,7 @@ def report(*ranks, **more):
 )
 def test_ranks_come_back_and_the_others_stay(use, world, ties, line, states, named, kept, text):
     asked = [ties(*kept)] if kept else []
-    steps = use(line, world(*states), *asked, FACTS, report(*named))
+    steps = use(line, world(*states), *asked, FACTS, report(*named, kept=kept))
     assert steps[-3:] == [Look(), Start(len(states), keep=True, anew=named), Say(text)]
     assert [step.ranks for step in steps[:-3]] == ([kept] if kept else [])
 
@@ -121,7 +121,9 @@ def test_live_jax_refuses_all_but_all(use, world, ties):
 
 
 def test_process_groups_and_silent_ranks_are_told_of(use, world, ties):
-    answer = report(3, unheard=(1,), set=("OMP_NUM_THREADS=1",), replayed=("epochs",))
+    answer = report(
+        3, kept=(0, 1, 2), unheard=(1,), set=("OMP_NUM_THREADS=1",), replayed=("epochs",)
+    )
     found = ties(0, 1, 2, torch=(0, 2), silent=(1,))
     text = use("%restart 3", world(*["idle"] * 4), found, FACTS, answer)[-1].text
     assert "set OMP_NUM_THREADS=1 · ran again: epochs" in text
@@ -130,7 +132,7 @@ def test_process_groups_and_silent_ranks_are_told_of(use, world, ties):
 
 
 def test_who_died_meanwhile(use, world, ties):
-    answer = report(2, 3, lost=(0, 3))
+    answer = report(2, 3, kept=(1,), lost=(3,))
     text = use("%restart 2-3", world(*["idle"] * 4), ties(0, 1), FACTS, answer)[-1].text
     assert text.startswith(
         "rank 2 is back after 0.9 s · rank 3 died again at once (%ranks) "
@@ -145,7 +147,9 @@ def test_an_answer_that_makes_no_sense_is_a_no(use, world, ties):
 
 
 def test_other_languages_are_asked_nothing(use, world):
-    steps = use("%restart 1", world("idle", "idle", language="julia"), FACTS, report(1))
+    answer = report(1, kept=(0,))
+    steps = use("%restart 1", world("idle", "idle", language="julia"), FACTS, answer)
+    assert "MASTER_PORT" not in steps[-1].text and "only Python can be told" in steps[-1].text
     assert steps[:2] == [Look(), Start(2, keep=True, anew=(1,))]
 
 
