@@ -57,11 +57,13 @@ from ..core.model import (
 )
 from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
+from ..gpus import present_gpus
 from . import memory
 from .connection import ConnectionInfo
 from .front import Front
 from .logfiles import LogFiles
 from .machine import survey
+from .nvml import GpuMemory
 from .rank import RankLink
 from .record import Recording
 from .wire import Wire
@@ -105,6 +107,7 @@ class Driver:
         self._engine = make(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
+        self._gpu_memory = GpuMemory(loop)
         self._log_files = LogFiles(lambda *why: self._feed(LogFailed(loop.time(), *why)))
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._polite: dict[Rank, asyncio.TimerHandle] = {}
@@ -279,8 +282,10 @@ class Driver:
                 self._stop(effect.ranks, now=effect.now)
             case Survey():
                 self._log_files.forgive(effect.folder)
-                facts = survey(self._engine.pids(), kernels=effect.kernels, folder=effect.folder)
-                self._feed(Surveyed(self._loop.time(), effect.token, facts))
+                if effect.usage and present_gpus():
+                    self._gpu_memory.ask(lambda used: self._survey(effect, used))
+                else:
+                    self._survey(effect)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -290,6 +295,16 @@ class Driver:
                     self._leaving.set_result(effect.code)
             case _:
                 assert_never(effect)
+
+    def _survey(self, effect: Survey, gpu_memory: Mapping[int, int] | None = None) -> None:
+        facts = survey(
+            self._engine.pids(),
+            kernels=effect.kernels,
+            folder=effect.folder,
+            usage=effect.usage,
+            gpu_memory=gpu_memory,
+        )
+        self._feed(Surveyed(self._loop.time(), effect.token, facts))
 
     def _to_ranks(self, ranks: tuple[Rank, ...], channel: Channel, message: Message) -> None:
         packed = {}  # once for all, as they share a key

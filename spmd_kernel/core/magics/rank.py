@@ -13,7 +13,7 @@ from .arguments import Word, expand, first_word, words
 from .base import Ask, Call, Context, Magic, Run, Steps
 from .wording import name_ranks
 
-_SPEC_HELP = """\
+SPEC_HELP = """\
 SPEC names ranks:
   0        rank 0
   0,2-3    ranks 0, 2 and 3
@@ -29,7 +29,7 @@ code
 Run a cell on some ranks only. It is the first line of the cell. The other ranks do not run it.
 The body may begin with other cell magics (%%time, %%capture …), which those ranks run as usual.
 
-{_SPEC_HELP}
+{SPEC_HELP}
 
 Examples:
   %%rank 0
@@ -48,7 +48,7 @@ _LINE_HELP = f"""\
 Run one line on some ranks only and show its value. It counts before the first other statement of
 a cell; what follows it in the cell runs on every rank.
 
-{_SPEC_HELP}
+{SPEC_HELP}
 
 Examples:
   %rank 0 len(dataset)
@@ -59,7 +59,7 @@ A whole cell for some ranks: %%rank SPEC. Which ranks there are: %ranks.
 
 
 def _cell(call: Call, context: Context) -> Steps:
-    ranks = yield from _ranks(_joined(words(call.args)), context)
+    ranks = yield from chosen(_joined(words(call.args)), context)
     yield Run(ranks, call.body)
 
 
@@ -67,7 +67,7 @@ def _line(call: Call, context: Context) -> Steps:
     word, code = first_word(call.args)
     if not code and word:
         raise UsageError("%rank needs code after the ranks", "write `%rank 0 EXPR`")
-    ranks = yield from _ranks(word or (), context)
+    ranks = yield from chosen(word or (), context)
     yield Run(ranks, code)
 
 
@@ -79,7 +79,8 @@ def _joined(parts: list[Word]) -> Word:
     return tuple(joined[1:])
 
 
-def _ranks(word: Word, context: Context) -> Generator[Ask, Any, tuple[Rank, ...]]:
+def chosen(word: Word, context: Context) -> Generator[Ask, Any, tuple[Rank, ...]]:
+    """The ranks that a SPEC names, all of them alive. Raises `UsageError` and `RankLost`."""
     (text,) = yield from expand([word], context)
     if not context.world:
         raise RankLost("no rank runs", "`%processes N` starts N ranks")
