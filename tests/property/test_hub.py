@@ -47,6 +47,11 @@ CELLS = [
     "%%rank 7\nprint()",
     "%rank 0 x\ny = 1",
     "x = 1\n%processes 2",
+    "%timing",
+    "%%timeout 1\nprint()",
+    "%%timeout 1 --on 0\nprint()",
+    "%compare x",
+    "%rank -1 x\n%compare --on 0 x\ny = 1",
     "",
 ]
 OUTPUTS: list[tuple[str, Any]] = [
@@ -407,6 +412,7 @@ class Machine(RuleBasedStateMachine):
             check_story(sent, finished=True)
         self.check_prints()
         self.check_counts()
+        self.check_timings()
         assert self.world.forwarded == self.told  # 7: in order, as they came
         self.check_end()
         self.check_replay()
@@ -430,6 +436,14 @@ class Machine(RuleBasedStateMachine):
                 stores = asked["store_history"] and bool(asked["code"].strip())
                 aborted = any(b'"aborted"' in reply.content for reply in sent.replies)
                 count += stores and not aborted
+
+    def check_timings(self) -> None:
+        """Of each rank that ran a cell, since the cell was sent to it."""
+        for timing in json.loads(json.dumps(self.world.hub.timings.as_json())):
+            assert timing["seconds"].keys() == {str(rank) for rank in timing["ranks"]}
+            assert 0 <= timing["min"] <= timing["median"] <= timing["max"] <= self.world.at
+            assert timing["seconds"][str(timing["slowest"])] == timing["max"]
+            assert set(timing["failed"]) <= set(timing["ranks"])
 
     def check_prints(self) -> None:
         """3: nothing lost, doubled or mis-tagged; order per rank kept."""
