@@ -71,10 +71,14 @@ class Comparison:
         """Which leaves differ from those of the base.
 
         ``differ``: their numbers there, as ranges; ``extra``: how many it has not; ``leaves``: the
-        first ``most``, each as [number or that past the end, path, base's, mine].
+        first ``most``, each as [number or that past the end, path, base's, mine].  ``apart``: the
+        base's files are not here.
         """
-        with open(os.path.join(folder, TABLE), encoding="ascii") as file:
-            base = json.load(file)
+        try:
+            with open(os.path.join(folder, TABLE), encoding="ascii") as file:
+                base = json.load(file)
+        except OSError:
+            return {"apart": True}
         mine = {leaf.path: leaf.as_json() for leaf in self._order}
         known = {record["path"] for record in base}
         differ = [i for i, b in enumerate(base) if mine.get(b["path"], {}).get("key") != b["key"]]
@@ -91,12 +95,9 @@ class Comparison:
         left = []
         for number, path in enumerate(paths):
             leaf = self._walk.found[path]
-            if leaf.size * 2 > shutil.disk_usage(folder).free:
+            if not _written(os.path.join(folder, f"{number}.raw"), leaf):
                 left.append(path)
-                continue
-            with open(os.path.join(folder, f"{number}.raw"), "wb") as file:
-                file.write(leaf.array.raw())
-        return {"left": left, "folder": folder}
+        return {"left": left}
 
     def measure(self, folder: str, paths: list[str]) -> dict[str, Any]:
         """By path, how far those of these leaves that the base has given are from mine."""
@@ -121,6 +122,19 @@ class Comparison:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
         return {}
+
+
+def _written(path: str, leaf: Any) -> bool:
+    """Leaves as much room on the disk as it takes."""
+    if leaf.size * 2 > shutil.disk_usage(os.path.dirname(path)).free:
+        return False
+    try:
+        with open(path, "wb") as file:
+            file.write(leaf.array.raw())
+    except OSError:
+        os.truncate(path, 0)
+        return False
+    return True
 
 
 def _between(theirs: str | None, ours: str | None) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class Walk:
                 path, ((".int_repr()", value.int_repr()), (".qscheme()", str(value.qscheme())))
             )
             self._parts(path, ((".dequantize()", value.dequantize()),))
-        elif value.is_nested:
+        elif getattr(value, "is_nested", False):
             self._parts(path, ((f"[{i}]", part) for i, part in enumerate(value.unbind())))
         elif value.device.type == "meta":
             self._text(path, value, f"{value.dtype} {tuple(value.shape)} on meta", exact=True)

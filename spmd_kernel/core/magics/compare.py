@@ -92,25 +92,14 @@ def _compared(
         raise UsageError(f"{expression} {comparison.why_none()}", _HINT)
     base, others = comparison.base, comparison.unlike_base()
     if others:
-        published = yield from _step((base,), context, "publish")
-        folder += _texts(published, "folder")
-    if others and folder:
-        comparison.differ(
-            (yield from _step(others, context, "against", folder[0], LEAVES)),
-        )
-    if folder and (paths := comparison.measurable()):
-        given = yield from _step((base,), context, "give", folder[0], paths)
-        comparison.left |= set(_texts(given, "left"))
-        measured = yield from _step(others, context, "measure", folder[0], paths)
-        comparison.measured(measured)
+        comparison.published((yield from _step((base,), context, "publish")))
+    if place := comparison.folder:
+        folder.append(place)
+        comparison.differ((yield from _step(others, context, "against", place, LEAVES)))
+    if paths := comparison.measurable():
+        comparison.given((yield from _step((base,), context, "give", place, paths)))
+        comparison.measured((yield from _step(others, context, "measure", place, paths)))
     return comparison.text()
-
-
-def _texts(answers: Answers, name: str) -> list[str]:
-    """What the base answered: one text or several."""
-    found = [answer.get(name) for answer in answers.values() if not isinstance(answer, Raised)]
-    flat = [item for value in found for item in (value if isinstance(value, list) else [value])]
-    return [item for item in flat if isinstance(item, str)]
 
 
 # ---------------------------------------------------------------- one step of the script

@@ -42,7 +42,8 @@ class Comparison:
         self._size = world_size
         self.values = {r: a for r, a in begun.items() if not isinstance(a, Raised)}
         self.failures = {r: a.why for r, a in begun.items() if isinstance(a, Raised)}
-        self.left: set[str] = set()  # leaves too large for the disk
+        self.folder = ""  # of the base's files
+        self._left: set[str] = set()  # leaves too large for the disk
         self._leaves: dict[tuple[int, str], _Leaf] = {}
         self._differ: set[int] = set()
         self._extra = 0
@@ -60,9 +61,21 @@ class Comparison:
 
     # ---------------------------------------------------------------- hearing
 
+    def published(self, answers: Answers) -> None:
+        for _, answer in self._kept(answers):
+            self.folder = answer.text("folder")
+
+    def given(self, answers: Answers) -> None:
+        for _, answer in self._kept(answers):
+            self._left.update(map(str, answer.items_of("left")))
+
     def differ(self, answers: Answers) -> None:
         """What the script's ``against`` returned."""
         for rank, answer in self._kept(answers):
+            if answer.flag("apart"):
+                self.failures[rank] = (
+                    f"cannot read the files of rank {self.base}: where is not known"
+                )
             for run in answer.items_of("differ"):
                 self._differ.update(range(int(run[0]), int(run[1]) + 1))
             self._extra = max(self._extra, answer.integer("extra"))
@@ -87,11 +100,12 @@ class Comparison:
     def _kept(self, answers: Answers) -> Iterable[tuple[Rank, Content]]:
         """A rank that is lost on the way has no value any more."""
         for rank, answer in answers.items():
-            if isinstance(answer, Raised):
-                self.failures[rank] = answer.why
-                self.values.pop(rank, None)
-            else:
+            if not isinstance(answer, Raised):
                 yield rank, answer
+                continue
+            self.failures[rank] = answer.why
+            if rank != self.base:  # of which we know enough to tell about the others
+                self.values.pop(rank, None)
 
     def _shown(self) -> list[tuple[str, _Leaf]]:
         """The first ones. Each rank has told its own first ones: that is enough to know all's."""
@@ -150,7 +164,7 @@ class Comparison:
         found = record.get("difference")
         if isinstance(found, dict):
             return _told(found)
-        if path in self.left and _alike(record, leaf.base):
+        if path in self._left and _alike(record, leaf.base):
             return "too large for the temporary directory: difference not taken"
         return str(record.get("note", ""))
 

@@ -24,6 +24,7 @@ class Ranks:
         self.folders: list[Path] = []
         self.traffic = 0  # characters of answers
         self.lost: dict[str, set[int]] = {}  # step -> ranks that die in it
+        self.dead: set[int] = set()
 
     def ask(self, want: Ask) -> dict[int, Content | None]:
         self.asked.append(want.ranks)
@@ -31,7 +32,10 @@ class Ranks:
         gone = {
             r for step, dead in self.lost.items() if f"answer('{step}'" in expression for r in dead
         }
-        return {r: None if r in gone else self._evaluate(r, expression) for r in want.ranks}
+        for rank in gone:
+            self.scripts.pop(rank, None)
+        self.dead |= gone
+        return {r: None if r in self.dead else self._evaluate(r, expression) for r in want.ranks}
 
     def _evaluate(self, rank: int, expression: str) -> Content:
         """As ipykernel evaluates a user expression."""

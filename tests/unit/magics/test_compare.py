@@ -305,19 +305,45 @@ def test_odd_objects():
         deep = deep.pop()
 
 
-def test_a_rank_that_dies_on_the_way():
-    for step, dead in (("begin", 1), ("against", 1), ("measure", 2), ("give", 0), ("publish", 0)):
-        ranks = Ranks({"v": np.zeros(2)}, {"v": np.ones(2)}, {"v": np.ones(2)})
-        ranks.lost = {step: {dead}, "end": {dead}}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ranks, "scripts", {})
-            try:
-                said = ranks.compare()
-            except AssertionError:  # what the dead one had is gone with it
-                assert set(ranks.scripts) == {dead}
-                assert not [folder for folder in ranks.folders if folder.exists()]
-            else:
-                assert f"rank {dead} died, or did not answer" in said
+@pytest.mark.parametrize(
+    ("step", "dead", "rows"),
+    [
+        ("begin", 1, "rank 2 ndarray float64 (2,) sha256 … max"),
+        ("publish", 0, ""),
+        ("against", 1, "rank 2 ndarray float64 (2,) sha256 … max"),
+        ("give", 0, "rank 1 ndarray float64 (2,) sha256 … rank 2"),
+        ("measure", 2, "rank 1 ndarray float64 (2,) sha256 … max"),
+        ("end", 0, "rank 1 ndarray float64 (2,) sha256 … max"),
+    ],
+)
+def test_a_rank_that_dies_on_the_way(step, dead, rows):
+    ranks = Ranks(*({"v": np.full(2, number)} for number in (0.0, 1.0, 2.0)))
+    ranks.lost = {step: {dead}}
+    said = re.sub("\\s+", " ", re.sub(r"[0-9a-f]{12}…", "…", ranks.compare()))
+    assert said.startswith("differs on ranks ")
+    assert rows in said
+    assert (f"rank {dead} died, or did not answer" in said) is (step != "end")
+
+
+def test_a_rank_that_does_not_see_the_files_of_rank_0(monkeypatch):
+    ranks = Ranks({"v": 1}, {"v": 2})
+    plain = ranks._evaluate
+
+    def elsewhere(rank, expression):
+        return plain(rank, expression.replace("/spmd-compare", "/nothing") if rank else expression)
+
+    monkeypatch.setattr(ranks, "_evaluate", elsewhere)
+    assert ranks.compare() == (
+        "differs on ranks 0-1: int\nrank 1 cannot read the files of rank 0: where is not known\n"
+    )
+
+
+def test_leaves_that_the_disk_does_not_take(monkeypatch):
+    full = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
+    said = compare([np.zeros(10), np.zeros(1000)], [np.ones(10), np.ones(1000)])
+    assert "[0]  rank 0  ndarray float64 (10,)" in said and "max |difference| 1 at [0]" in said
+    assert said.endswith("too large for the temporary directory: difference not taken\n")
 
 
 def test_a_stop_leaves_nothing_behind(world):
