@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,6 +257,21 @@ def test_any_containers(one, two):
         assert said.startswith("equal")
     else:
         assert "differ" in said
+
+
+def test_what_frameworks_make():
+    inner = Path(__file__).with_name("frameworks_of_compare.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(inner)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        pytest.skip("torch or jax is not there")
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
 
 # ---------------------------------------------------------------- failures

@@ -1,4 +1,7 @@
-"""`%compare` of what torch, jax, pandas and scipy make."""
+"""`%compare` of what torch, jax, pandas and scipy make; run by `test_compare` in a process of its own.
+
+jax warns of every fork that comes after its import, and that is an error in the other tests.
+"""
 
 from __future__ import annotations
 
