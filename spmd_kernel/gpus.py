@@ -12,14 +12,15 @@ _DEVICE = re.compile(r"nvidia\d+")
 
 def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ...]:
     """The devices that CUDA would show a process with this environment, by index or UUID."""
-    present = _present(root)
+    present = present_gpus(root)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not present:
         return present
     return _until_invalid([word.strip() for word in visible.split(",")], len(present))
 
 
-def _present(root: Path) -> tuple[str, ...]:
+def present_gpus(root: Path = ROOT) -> tuple[str, ...]:
+    """The devices that have a driver, whatever a process may see of them; by index."""
     driver = root / "proc/driver/nvidia/gpus"
     devices = root / "dev"
     count = len(list(driver.iterdir())) if driver.is_dir() else 0

@@ -20,6 +20,7 @@ from .gpus import visible_gpus
 from .kernelspecs import Kernelspec
 
 SETUP = Path(__file__).parent / "rank" / "setup.py"
+COMPARE = SETUP.with_name("compare.py")
 OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
 WITHOUT_GPU = 2  # processes of `auto`; the same as in `%processes auto`
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
@@ -69,6 +70,7 @@ def from_environment(
         argv=tuple(rest),
         linux=platform.startswith("linux"),
         setup=setup_code() if kernelspec.is_python else "",
+        compare=str(COMPARE) if kernelspec.is_python else "",
         front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
     )
     return Start(settings, connection_file, kernelspec, own.get("--record") or None)

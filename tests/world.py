@@ -90,6 +90,30 @@ class FakeRank:
         self.answers.append(json.loads(answer.content)["value"])
 
 
+def compared(fake: FakeRank, expression: str) -> str:
+    """What the script of ``%compare`` answers in its steps: even and odd ranks have two values."""
+    leaf = {"path": "", "text": f"int {fake.rank % 2}", "key": str(fake.rank % 2), "type": "t"}
+    base = {**leaf, "text": "int", "key": "base"}
+    steps: dict[str, dict[str, Any]] = {
+        "begin": {"total": leaf["key"], "type": "int", "leaves": 1, "only": leaf},
+        "publish": {"folder": "/folder"},
+        "against": {"differ": [[0, 0]], "extra": 0, "leaves": [[0, "", base, leaf]]},
+        "give": {"left": []},
+        "measure": {"": {"size": 1, "differ": 1, "max": "1"}},
+        "end": {},
+    }
+    found = re.search(r"\.answer\('(\w+)'", expression)
+    assert found is not None
+    return repr(json.dumps(steps[found[1]]))
+
+
+def told(fake: FakeRank, name: str, expression: str) -> str:
+    """The value of a user expression as text/plain."""
+    if name in PROBES:
+        return str(name in fake.live)
+    return compared(fake, expression) if name == "compare" else "'2'"
+
+
 @dataclass
 class Asking:
     """The question that is with a client, and who has asked it, by id of the input_request."""
@@ -143,6 +167,7 @@ class Sent:
 class World:
     def __init__(self, size: int = 1, facts: Facts | None = None, **settings: Any):
         settings.setdefault("ports", tuple(range(20000, 20016)))
+        settings.setdefault("compare", "compare.py")
         self.hub = Hub(Settings(session="own", processes=size, **settings))
         self.facts = facts or Facts(memory_available=64 * GIB)
         self.at = 100.0
@@ -360,9 +385,8 @@ class World:
         reply: dict[str, Any] = {"status": "ok", "execution_count": fake.count, "payload": []}
         expressions = content.get("user_expressions") or {}
         reply["user_expressions"] = {
-            name: {"status": "ok", "data": {"text/plain": text}, "metadata": {}}
-            for name in expressions
-            for text in [str(name in fake.live) if name in PROBES else "'2'"]
+            name: {"status": "ok", "data": {"text/plain": told(fake, name, text)}, "metadata": {}}
+            for name, text in expressions.items()
         }
         if error:
             reply |= {"status": "error", "ename": "E", "evalue": "why", "traceback": ["E: why"]}

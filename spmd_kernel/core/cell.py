@@ -11,6 +11,7 @@ from .errors import BadMessage
 from .fanout import Fanout
 from .model import Channel, FromFront, Message
 from .outputs import Client
+from .timings import Stopwatch
 
 ROUND = " r"  # marks the request of a line magic: "<msg_id> r1"; ids of clients hold no blank
 
@@ -29,6 +30,7 @@ class Cell:
     stored: bool = False
     magics: bool = False
     payload: list[Any] = field(default_factory=list)
+    timing: Stopwatch = field(default_factory=Stopwatch)
 
     @property
     def code(self) -> str:

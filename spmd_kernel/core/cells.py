@@ -115,6 +115,9 @@ class Cells:
         fanout = self._fanout(cell, want, stores, lambda: self._round_over(cell, talk))
         cell.fanout = fanout
         cell.stored = cell.stored or stores
+        if want.seconds is not None:
+            fanout.limit = want.seconds
+            self._stage.timer(("limit", fanout.msg_id), want.seconds)
         for rank in want.ranks:
             self._ranks.mark_busy(rank, self._stage.at)
         self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
@@ -192,13 +195,18 @@ class Cells:
         fanout, cell.fanout = cell.fanout, None
         assert fanout is not None
         cell.payload += distinct([p for r in fanout.replies.values() for p in payload_of(r)])
-        if fanout.stores or fanout.failed:
+        cell.timing.add(fanout)
+        late = fanout.overdue is not None and not fanout.lost  # else: why that rank was lost
+        if fanout.stores or fanout.failed or late:
             cell.last = fanout
-        if not fanout.failed:
+        if not fanout.failed and not late:
             talk.step()
             return
         talk.close()
-        self._finish(cell, failed=True, reply=self._reply_of(cell, fanout))
+        if late:
+            self._script_over(cell, fanout.overdue)
+        else:
+            self._finish(cell, failed=True, reply=self._reply_of(cell, fanout))
 
     def _script_over(self, cell: Cell, error: SpmdError | None) -> None:
         if error is not None:

@@ -42,6 +42,10 @@ class InternalError(SpmdError):
     pass
 
 
+class TimeLimit(SpmdError):
+    """A cell ran longer than its ``%%timeout`` allowed."""
+
+
 class Interrupted(SpmdError):
     """The user pressed Stop while we (not a rank) were at work."""
 

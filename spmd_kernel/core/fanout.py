@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .content import Content, dumps
+from .errors import TimeLimit
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
@@ -66,6 +67,11 @@ class Fanout:
     fence_set: bool = False
     interrupted: bool = False
     settled: set[Rank] = field(default_factory=set)  # done, and the outputs know it
+    ended: dict[Rank, float] = field(
+        default_factory=dict
+    )  # when its reply or idle came, or it died
+    limit: float | None = None  # seconds that it may take
+    overdue: TimeLimit | None = None  # it took longer: what is said of that
 
     def is_done(self, rank: Rank) -> bool:
         return rank in self.lost or (rank in self.replies and rank in self.idle)

@@ -48,6 +48,7 @@ from .reports import Reports
 from .requests import Requests
 from .stage import Stage
 from .stdin import Stdin
+from .timings import Timing, Timings
 from .transcript import Transcript
 from .wants import LaunchRanks, StopRanks
 
@@ -93,6 +94,7 @@ class Hub:
         self._surveys: dict[int, Any] = {}
         self._survey_token = 0
         self._prelude = Prelude()
+        self.timings = Timings()
         self.closing = False
 
     # ---------------------------------------------------------------- the contract
@@ -266,7 +268,7 @@ class Hub:
         self._survey_token += 1
         token = self._survey_token
         self._surveys[token] = resume
-        self.stage.emit(Survey(token, want.kernels, want.folder))
+        self.stage.emit(Survey(token, want.kernels, want.folder, want.usage))
         return lambda: self._surveys.pop(token, None)
 
     def _say(self, text: str) -> None:
@@ -305,6 +307,8 @@ class Hub:
     def _ended(self, cell: Cell, failed: bool) -> None:
         self.stdin.withdraw()
         self.late.flush(cell.msg_id)
+        if not cell.silent:
+            self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
         if not failed and not cell.magics:
             self._prelude.remember(cell.code, silent=cell.silent)
         last = cell.last
@@ -345,6 +349,9 @@ class Hub:
                 self.cells.rounds.survivors_overdue(msg_id)
             case ("no-reply", str(msg_id), int(rank)):
                 self.conversations.gave_no_reply(msg_id, rank)
+            case ("limit", str(msg_id)):
+                if self.cells.rounds.time_is_over(msg_id):
+                    self.interrupt()
             case ("ask", str(msg_id)):
                 self.conversations.expired(msg_id)
             case ("start", int(generation)):
@@ -385,6 +392,10 @@ class _MagicView:
 
     def said(self, rank: Rank) -> str:
         return self._hub.transcript.of(rank)
+
+    @property
+    def timings(self) -> tuple[Timing, ...]:
+        return self._hub.timings.last()
 
 
 def _ends(item: Any) -> bool:

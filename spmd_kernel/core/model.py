@@ -102,6 +102,8 @@ class Facts:
     rss: Mapping[Rank, int] = field(default_factory=dict)
     kernels: Mapping[str, str] = field(default_factory=dict)  # installed: name -> language
     unwritable: str = ""  # why the folder asked about cannot be written to
+    cpu: Mapping[Rank, float] = field(default_factory=dict)  # seconds, with child processes
+    gpu_memory: Mapping[Rank, int] | None = None  # with child processes; None: no NVIDIA driver
 
 
 # ---------------------------------------------------------------- events: what happened
@@ -275,12 +277,13 @@ class Survey:
     """Look at the machine; answered by `Surveyed` with the same token.
 
     ``kernels``: also which kernelspecs are installed.  ``folder``: whether files can be written
-    there; it is made if need be.
+    there; it is made if need be.  ``usage``: also the CPU time and GPU memory of each rank.
     """
 
     token: int
     kernels: bool = False
     folder: str = ""
+    usage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,3 +342,4 @@ class Settings:
     linux: bool = True
     setup: str = ""  # code that each Python rank runs silently once it is ready
     front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply
+    compare: str = ""  # path of the script that `%compare` runs in each Python rank

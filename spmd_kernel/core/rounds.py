@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from .cell import Cell
 from .content import Content, dumps, read
-from .errors import BadMessage
+from .errors import BadMessage, TimeLimit
 from .fanout import Fanout, error_message, raw
+from .magics.wording import name_ranks
 from .model import Interrupt, Message, Rank, ToRank
 from .outputs import Publish
 from .stage import Stage
@@ -102,6 +103,7 @@ class Rounds:
 
     def _heard(self, fanout: Fanout, rank: Rank) -> None:
         """A reply or an idle came; the other one is usually close behind."""
+        fanout.ended.setdefault(rank, self._stage.at)
         if not fanout.fence_set and fanout.is_half_done(rank):
             fanout.fence_set = True
             self._stage.timer(("fence", fanout.msg_id), FENCE_SECONDS)
@@ -153,6 +155,7 @@ class Rounds:
         self._show(fanout, fanout.outputs.feed(rank, message, self._stage.at))
         fanout.note_failure(rank, error)
         fanout.lost[rank] = error
+        fanout.ended.setdefault(rank, self._stage.at)
         self._settle(fanout, rank)
         if survivors := fanout.running:
             if not fanout.interrupted:
@@ -194,6 +197,20 @@ class Rounds:
         self._stage.emit(Interrupt(ranks))
         # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
         self._fence(fanout, ranks)
+
+    def time_is_over(self, msg_id: str) -> bool:
+        """The limit of `Run.seconds`. True: ranks are still at work, and shall be interrupted."""
+        fanout = self.fanout_of(msg_id)
+        if fanout is None or fanout.limit is None or not fanout.running:
+            return False
+        verb = "was" if len(fanout.running) == 1 else "were"
+        what = f"the time limit of {fanout.limit:g} s ended the cell: "
+        what += f"{name_ranks(fanout.running)} {verb} still running"
+        if fanout.first_failure is not None:
+            rank, error = fanout.first_failure
+            what += f"; rank {rank} had failed before: {error.get('ename')}: {error.get('evalue')}"
+        fanout.overdue = TimeLimit(what, "`%%timeout` with more seconds gives it more time")
+        return True
 
     # ---------------------------------------------------------------- lost messages
 
@@ -256,7 +273,7 @@ class Rounds:
     def close(self, fanout: Fanout) -> None:
         """It is over, or broken off: what is still held is shown, and no timer is left."""
         self._show(fanout, fanout.outputs.close(self._stage.at))
-        for kind in ("fence", "on-error", "overdue", "output"):
+        for kind in ("fence", "on-error", "overdue", "output", "limit"):
             self._stage.cancel((kind, fanout.msg_id))
 
 

@@ -57,12 +57,14 @@ from ..core.model import (
 )
 from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
+from ..gpus import present_gpus
 from . import memory
 from .connection import ConnectionInfo
 from .deadlines import Deadlines
 from .front import Front
 from .logfiles import LogFiles
 from .machine import survey
+from .nvml import GpuMemory
 from .rank import RankLink
 from .record import Recording
 from .wire import Wire
@@ -118,6 +120,7 @@ class Driver:
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
         )
         self._now = self._deadlines.now
+        self._gpu_memory = GpuMemory(loop)
         self._leaving: asyncio.Future[int] = loop.create_future()
         front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
         settings = replace(settings, ports=self._ports.ports, front=front)
@@ -286,8 +289,10 @@ class Driver:
                 self._stop(effect.ranks, now=effect.now)
             case Survey():
                 self._log_files.forgive(effect.folder)
-                facts = survey(self._engine.pids(), kernels=effect.kernels, folder=effect.folder)
-                self._feed(Surveyed(self._now(), effect.token, facts))
+                if effect.usage and present_gpus():
+                    self._gpu_memory.ask(lambda used: self._survey(effect, used))
+                else:
+                    self._survey(effect)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -297,6 +302,16 @@ class Driver:
                     self._leaving.set_result(effect.code)
             case _:
                 assert_never(effect)
+
+    def _survey(self, effect: Survey, gpu_memory: Mapping[int, int] | None = None) -> None:
+        facts = survey(
+            self._engine.pids(),
+            kernels=effect.kernels,
+            folder=effect.folder,
+            usage=effect.usage,
+            gpu_memory=gpu_memory,
+        )
+        self._feed(Surveyed(self._now(), effect.token, facts))
 
     def _to_ranks(self, ranks: tuple[Rank, ...], channel: Channel, message: Message) -> None:
         packed = {}  # once for all, as they share a key

@@ -523,6 +523,36 @@ def test_a_full_disk_costs_the_recording_only(run: Any, serving: Any, caplog: An
     assert [record.message for record in caplog.records] == ["the recording ends here"]
 
 
+def test_gpu_memory_is_asked_for_where_there_is_a_driver(
+    run: Any, serving: Any, monkeypatch: Any
+) -> None:
+    asked: list[int] = []
+
+    class Memory:
+        def __init__(self, loop: asyncio.AbstractEventLoop):
+            self.loop = loop
+
+        def ask(self, answer: Callable[[Mapping[int, int]], None]) -> None:
+            asked.append(1)
+            self.loop.call_later(0.01, answer, {os.getpid(): 5_000_000})
+
+    monkeypatch.setattr(driver_module, "GpuMemory", Memory)
+
+    async def main() -> None:
+        async with serving(1) as served:
+            monkeypatch.setattr(served.engine, "pids", lambda: {0: os.getpid()})
+            for devices in ((), ("0",)):
+                monkeypatch.setattr(driver_module, "present_gpus", lambda found=devices: found)
+                _, seen = await served.client.run("%ranks")
+                head, row = next(text for kind, text in seen if kind == "stream").splitlines()
+                assert ("GPU" in head.split()) is bool(devices)
+                assert ("5 MB" in row) is bool(devices) and " s " in row
+            await served.client.run("%processes")
+            assert asked == [1]
+
+    run(main())
+
+
 def test_an_unknown_engine_is_named() -> None:
     assert callable(load_engine("local"))
     with pytest.raises(UsageError, match="no launcher engine 'slurmm'") as error:

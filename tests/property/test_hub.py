@@ -54,6 +54,11 @@ CELLS = [
     "%%rank 7\nprint()",
     "%rank 0 x\ny = 1",
     "x = 1\n%processes 2",
+    "%timing",
+    "%%timeout 1\nprint()",
+    "%%timeout 1 --on 0\nprint()",
+    "%compare x",
+    "%rank -1 x\n%compare --on 0 x\ny = 1",
     "",
 ]
 OUTPUTS: list[tuple[str, Any]] = [
@@ -422,6 +427,7 @@ class Machine(RuleBasedStateMachine):
         self.check_prints()
         self.check_counts()
         self.check_world()
+        self.check_timings()
         assert self.world.forwarded == self.told  # 7: in order, as they came
         self.check_end()
         self.check_replay()
@@ -454,6 +460,14 @@ class Machine(RuleBasedStateMachine):
         for fake in self.ranks:
             assert (fake.env["WORLD_SIZE"], fake.env["RANK"]) == (str(size), str(fake.rank))
             assert fake.rank < size
+
+    def check_timings(self) -> None:
+        """Of each rank that ran a cell, since the cell was sent to it."""
+        for timing in json.loads(json.dumps(self.world.hub.timings.as_json())):
+            assert timing["seconds"].keys() == {str(rank) for rank in timing["ranks"]}
+            assert 0 <= timing["min"] <= timing["median"] <= timing["max"] <= self.world.at
+            assert timing["seconds"][str(timing["slowest"])] == timing["max"]
+            assert set(timing["failed"]) <= set(timing["ranks"])
 
     def check_prints(self) -> None:
         """3: nothing lost, doubled or mis-tagged; order per rank kept."""

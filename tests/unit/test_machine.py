@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spmd_kernel.engines.cgroup import memory_left, oom_kills
+from spmd_kernel.engines.processes import Tree
 from spmd_kernel.gpus import visible_gpus
 from spmd_kernel.io.machine import survey
 
@@ -119,3 +125,30 @@ def test_devices_as_cuda_counts_them(
     buses = {f"proc/driver/nvidia/gpus/0000:0{n}:00.0/information": "" for n in range(3)}
     assert visible_gpus(environ, machine(tmp_path / "b", buses)) == expected
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "0"}, tmp_path / "none") == ()
+
+
+def test_what_ranks_use_with_their_children() -> None:
+    code = "import os; t = os.times; [0 for _ in iter(lambda: sum(t()[:2]) > 0.2, True)]; input()"
+    shell = [
+        sys.executable,
+        "-c",
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])",
+    ]
+    with subprocess.Popen(shell, stdin=subprocess.PIPE) as rank:
+        child = _until(lambda: Tree.now().below(rank.pid))[0]
+        _until(lambda: survey({0: rank.pid}, usage=True).cpu[0] >= 0.2)
+        held = {rank.pid: 5, child: 7, os.getpid(): 100, 1: 1000}
+        facts = survey({0: rank.pid, 1: os.getpid()}, usage=True, gpu_memory=held)
+        assert facts.gpu_memory == {0: 12, 1: 100}  # a rank's processes are not those of another
+        assert survey({0: rank.pid}, usage=True, gpu_memory={1: 5}).gpu_memory == {}
+        rank.communicate(b"\n")
+    facts = survey({0: os.getpid()})
+    assert facts.cpu == {} and facts.gpu_memory is None
+
+
+def _until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (value := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return value

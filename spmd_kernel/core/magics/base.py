@@ -6,12 +6,13 @@ A `UsageError` raised before the first `Start` or `Run` leaves everything as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..model import Channel, Rank, Settings
 from ..outputs import OutputPolicy
+from ..timings import Timing
 
 OnError = Literal["wait", "stop"]
 ON_ERROR: tuple[OnError, ...] = ("wait", "stop")
@@ -38,22 +39,26 @@ class Ask:
 class Run:
     """Run code on ranks as part of the cell; their outputs are the cell's. Resumed with ``None``.
 
-    If it fails the cell ends there: the generator is closed.
+    If it fails the cell ends there: the generator is closed.  ``seconds``: then it is interrupted
+    as by the user, and fails with a `TimeLimit`.
     """
 
     ranks: tuple[Rank, ...]
     code: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """Look at the machine; resumed with `model.Facts`.
 
-    ``kernels``: at kernelspecs, too; ``folder``: whether files can be written there.
+    ``kernels``: at kernelspecs, too; ``folder``: whether files can be written there; ``usage``: at
+    the CPU time and the GPU memory of each rank.
     """
 
     kernels: bool = False
     folder: str = ""
+    usage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,10 @@ class Context(Protocol):
 
     def said(self, rank: Rank) -> str:
         """What a rank said in the last cell, as text."""
+
+    @property
+    def timings(self) -> Sequence[Timing]:
+        """How long the last cells took, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

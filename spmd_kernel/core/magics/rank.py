@@ -59,7 +59,7 @@ A whole cell for some ranks: %%rank SPEC. Which ranks there are: %ranks.
 
 
 def _cell(call: Call, context: Context) -> Steps:
-    ranks = yield from _ranks(_joined(words(call.args)), context)
+    ranks = yield from chosen(_joined(words(call.args)), context)
     yield Run(ranks, call.body)
 
 
@@ -67,7 +67,7 @@ def _line(call: Call, context: Context) -> Steps:
     word, code = first_word(call.args)
     if not code and word:
         raise UsageError("%rank needs code after the ranks", "write `%rank 0 EXPR`")
-    ranks = yield from _ranks(word or (), context)
+    ranks = yield from chosen(word or (), context)
     yield Run(ranks, code)
 
 
@@ -79,7 +79,8 @@ def _joined(parts: list[Word]) -> Word:
     return tuple(joined[1:])
 
 
-def _ranks(word: Word, context: Context) -> Generator[Ask, Any, tuple[Rank, ...]]:
+def chosen(word: Word, context: Context) -> Generator[Ask, Any, tuple[Rank, ...]]:
+    """The ranks that a SPEC names, all of them alive. Raises `UsageError` and `RankLost`."""
     (text,) = yield from expand([word], context)
     if not context.world:
         raise RankLost("no rank runs", "`%processes N` starts N ranks")

@@ -169,6 +169,8 @@ class _Splitter:
             is_first = is_first and not code[head : statement.start].strip()
             where = line + statement.line - 1
             if use and self._is_ours(use):
+                if use.is_cell and is_first and outer in self.names - {use.name}:
+                    raise _two(use, where, outer)
                 raise _misplaced(use, where, statement, outer, swap=is_first)
             if use and use.is_cell and is_first:
                 if use.bare not in PYTHON_BODIES:
@@ -177,6 +179,13 @@ class _Splitter:
             else:
                 is_first = False
             head = statement.end
+
+
+def _two(use: _Use, line: int, outer: str) -> UsageError:
+    return UsageError(
+        f"{use.name} on line {line} is inside {outer}: one cell has one cell magic of this kernel",
+        "`%%timeout SECONDS --on SPEC` limits the time of some ranks",
+    )
 
 
 def _misplaced(use: _Use, line: int, statement: Statement, outer: str, swap: bool) -> UsageError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from ..model import Rank
@@ -38,6 +38,31 @@ def duration(seconds: float) -> str:
 
 def megabytes(size: int) -> str:
     return f"{size // MB} MB"
+
+
+def shortened(text: str, most: int) -> str:
+    """On one line of at most ``most`` characters, without control characters."""
+    line = "".join(char if char.isprintable() else " " for char in text[: 2 * most])
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[str] = ()) -> str:
+    """A line per row, columns as wide as their widest; the first row is the head.
+
+    Columns whose head is in ``left`` are texts; the others are numbers, aligned to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(_line(row, rows[0], widths, left) for row in rows)
+
+
+def _line(
+    row: Sequence[str], head: Sequence[str], widths: Sequence[int], left: Collection[str]
+) -> str:
+    cells = (
+        cell.ljust(width) if name in left else cell.rjust(width)
+        for name, cell, width in zip(head, row, widths, strict=True)
+    )
+    return "  ".join(cells).rstrip() + "\n"
 
 
 def _runs(ranks: Iterable[Rank]) -> list[str]:

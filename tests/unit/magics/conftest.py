@@ -12,6 +12,7 @@ from spmd_kernel.core.magics import MAGICS
 from spmd_kernel.core.magics.base import Call, RankView
 from spmd_kernel.core.model import Settings
 from spmd_kernel.core.outputs import OutputPolicy
+from spmd_kernel.core.timings import Timing
 
 
 @dataclass
@@ -24,6 +25,7 @@ class World:
     headless: bool = False
     policy: OutputPolicy = field(default_factory=OutputPolicy)
     words: dict[int, str] = field(default_factory=dict)  # what each rank said
+    timings: tuple[Timing, ...] = ()
 
     @property
     def kernel(self):

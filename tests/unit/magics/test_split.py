@@ -149,6 +149,8 @@ def test_what_is_not_ours_is_untouched(code):
             "swap them: `%%rank` first, `%%time` below it",
         ),
         ("\n%%capture out\n\n%%rank 0\nx", "%%rank on line 4 is inside %%capture", "swap them"),
+        ("%%timeout 5\n%%rank 0\nx", "%%rank on line 2 is inside %%timeout: one cell", "--on SPEC"),
+        ("%%rank 0\n%%timeout 5\nx", "%%timeout on line 2 is inside %%rank: one cell", "--on SPEC"),
         ("%%time\n%%capture\n%%rank 0", "%%rank on line 3 is inside %%capture", "swap them"),
         ("%%rank 0\n%%rank 1\nx", "%%rank on line 2 is inside another %%rank", "one of them"),
         ("%%rank 0\n%%time\n%%rank 1", "line 3 is inside %%time", "swap"),
