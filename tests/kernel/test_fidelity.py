@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from .client import DEADLINE, Kernel
+from .client import Bytes
 
-OUTPUTS = {"stream", "display_data", "update_display_data", "execute_result", "error"}
 # Each is said if SHOW is true, which may differ from rank to rank.
 CELLS = {
     "a byte that is no text": "if SHOW: print('before \\udcff after')",
@@ -40,28 +38,6 @@ Value() if SHOW else None
 }
 SETUP = "import os; from IPython.display import display; SHOW = "
 EXPRESSIONS = {"big": "2**70", "nan": "float('nan')", "text": "'\\udcff'", "object": "Value()", "no": "1/0"}  # fmt: skip
-
-
-class Bytes(Kernel):
-    """IOPub contents and the reply as the bytes that came."""
-
-    def contents(self, code: str, **options: Any) -> tuple[list[tuple[str, bytes]], bytes]:
-        msg_id, said, state = self.send(code, **options), [], b""
-        while b'"idle"' not in state:
-            kind, content = self._next(self.client.iopub_channel.socket, msg_id)
-            state = content if kind == "status" else b""
-            if kind in OUTPUTS:
-                said.append((kind, content))
-        return said, self._next(self.client.shell_channel.socket, msg_id)[1]
-
-    def _next(self, socket: Any, msg_id: str) -> tuple[str, bytes]:
-        """The next message that answers ``msg_id``."""
-        deadline = time.monotonic() + DEADLINE
-        while socket.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            _, frames = self.client.session.feed_identities(socket.recv_multipart())
-            if json.loads(frames[2]).get("msg_id") == msg_id:
-                return json.loads(frames[1])["msg_type"], frames[4]
-        raise AssertionError("no answer before the deadline")
 
 
 def exactly(raw: bytes) -> Any:
