@@ -19,6 +19,7 @@ from ..core.model import Message, ToFront
 M_TRIM_THRESHOLD, KEPT = -1, 256 << 20  # bytes that are kept
 M_MMAP_THRESHOLD, LARGE = -3, 32 << 20  # bytes of a buffer from which on it is not kept
 MUCH = 10 << 20  # bytes of messages: 100 ms of work, and to give back takes 2
+AGAIN = 1.0  # s later nothing is on its way to the clients any more
 
 
 class Memory:
@@ -35,10 +36,10 @@ class Memory:
 
     def went(self, effect: ToFront) -> None:
         if self._size > MUCH and effect.msg_type == "status" and b'"idle"' in effect.content:
-            # Some of it is on its way to the clients yet, and what the last cell said is kept until
-            # the next one begins: after that one it is worth a second look.
+            # What the last cell said is kept until the next begins: worth a second look after that.
             self._size = MUCH if self._size > 2 * MUCH else 0
             self._loop.call_soon(give_back)
+            self._loop.call_later(AGAIN, give_back)
 
 
 def keep() -> None:
