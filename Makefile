@@ -16,7 +16,7 @@ help:
 	@echo "make lint    the checks without pytest"
 	@echo "make format  let ruff rewrite the code"
 	@echo "make docs    rewrite the generated tables of README.md and docs"
-	@echo "make bench   this kernel against bare kernels that one client drives (minutes)"
+	@echo "make bench   this kernel against bare kernels that one client drives; what folding costs (minutes)"
 	@echo "make clean   remove .venv and build"
 
 demo: $(VENV)/.demo
@@ -40,6 +40,7 @@ docs: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/short.py
+	$(BIN)/python -m benchmarks.fold
 
 clean:
 	rm -rf $(VENV) build dist

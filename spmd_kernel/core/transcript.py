@@ -1,6 +1,6 @@
 """What each rank said in the last cell, for ``%output``, and in full for ``--log-dir``.
 
-Messages are kept as they came, the newest of each rank up to a limit, and read only when somebody asks.
+Messages are kept as they came, the newest of each rank, and read only when somebody asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from .model import AppendLog, Message, Rank
 from .outputs import unmarked
 from .stage import Stage
 
-LIMIT = 1 << 20  # bytes of messages per rank
+KEPT = 1 << 18  # bytes of messages per rank, and what more the oldest of them has
+LIMIT = 1 << 20  # bytes of one message of text that is kept whole
 RICH = 1 << 16  # bytes of a display that is kept; of a larger one only how large it was
 KINDS = ("stream", "display_data", "execute_result", "error")
 
@@ -28,7 +29,7 @@ class _Said:
     def add(self, kind: str, content: bytes) -> None:
         self.messages.append((kind, content))
         self.size += len(content)
-        while self.size > LIMIT and len(self.messages) > 1:
+        while self.size - len(self.messages[0][1]) >= KEPT:
             self.size -= len(self.messages.popleft()[1])
             self.is_cut = True
 
@@ -92,7 +93,7 @@ class Transcript:
 
     def _shortened(self, kind: str, content: bytes) -> bytes:
         if kind == "stream":
-            return dumps({"text": self._text(kind, content)[-LIMIT // 4 :]})
+            return dumps({"text": self._text(kind, content)[-KEPT:]})
         return dumps({"data": {"text/plain": f"[{kind}, {len(content) // 1000} kB]"}})
 
 

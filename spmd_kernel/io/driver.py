@@ -115,6 +115,7 @@ class Driver:
         self._engine = make(EngineContext(loop, self, rank_key, settings.environ))
         self._links: dict[Rank, tuple[int, RankLink]] = {}
         self._endpoints: dict[Rank, Endpoint] = {}
+        self._memory = memory.Memory(loop)
         self._log_files = LogFiles(lambda *why: self._feed(LogFailed(self._now(), *why)))
         self._deadlines = Deadlines(
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
@@ -227,6 +228,7 @@ class Driver:
             self._recording = None
 
     def _from_front(self, channel: Channel, idents: tuple[bytes, ...], message: Message) -> None:
+        self._memory.came(message)
         self._feed(FromFront(self._now(), channel, idents, message))
 
     def _signalled(self, signum: int) -> None:
@@ -238,6 +240,7 @@ class Driver:
         rank, generation = endpoint.rank, endpoint.generation
 
         def deliver(channel: Channel, message: Message) -> None:
+            self._memory.came(message)
             self._feed(FromRank(self._now(), rank, generation, channel, message))
 
         def ready(info: Mapping[str, Any]) -> None:
@@ -275,6 +278,7 @@ class Driver:
         match effect:
             case ToFront():
                 self._front.send(effect)
+                self._memory.went(effect)
             case ToRank():
                 self._to_ranks(effect.ranks, effect.channel, effect.message)
             case SetTimer():

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import zmq
 
 SLICE = 200  # messages per turn of the loop, so that one flooding socket starves nobody
+PARTS = 7  # ident, delimiter, …, content; what follows are buffers, which may be of any size
 ZERO_COPY = 1 << 20  # bytes; below this a copy is cheaper than sharing memory with libzmq's thread
 
-Receive = Callable[[list[bytes]], None]
+Receive = Callable[[list[Any]], None]  # of bytes, and frames that libzmq keeps (`PARTS`)
 OnError = Callable[[Exception], None]
 
 
@@ -93,10 +95,12 @@ class LoopSocket:
 
     def _read(self, limit: int) -> bool:
         """Receive up to ``limit`` messages; whether none is left."""
-        recv = self.socket.recv_multipart
+        recv, get, more = self.socket.recv, self.socket.get, zmq.RCVMORE
         for _ in range(limit):
             try:
-                frames = recv(zmq.NOBLOCK)
+                frames: list[bytes | zmq.Frame] = [recv(zmq.NOBLOCK)]
+                while get(more):
+                    frames.append(recv(copy=len(frames) < PARTS))
             except zmq.Again:
                 return True
             except zmq.ZMQError as error:

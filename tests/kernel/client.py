@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -146,6 +147,28 @@ class Kernel:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Bytes(Kernel):
+    """IOPub contents and the reply as the bytes that came."""
+
+    def contents(self, code: str, **options: Any) -> tuple[list[tuple[str, bytes]], bytes]:
+        msg_id, said, state = self.send(code, **options), [], b""
+        while b'"idle"' not in state:
+            kind, content = self._next(self.client.iopub_channel.socket, msg_id)
+            state = content if kind == "status" else b""
+            if kind not in ("status", "execute_input"):
+                said.append((kind, content))
+        return said, self._next(self.client.shell_channel.socket, msg_id)[1]
+
+    def _next(self, socket: Any, msg_id: str) -> tuple[str, bytes]:
+        """The next message that answers ``msg_id``."""
+        deadline = time.monotonic() + DEADLINE
+        while socket.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            _, frames = self.client.session.feed_identities(socket.recv_multipart())
+            if json.loads(frames[2]).get("msg_id") == msg_id:
+                return json.loads(frames[1])["msg_type"], frames[4]
+        raise AssertionError("no answer before the deadline")
 
 
 def alive(pid: int) -> bool:

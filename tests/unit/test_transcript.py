@@ -52,10 +52,19 @@ def test_only_the_end_of_it_is_kept() -> None:
     text = said.of(0)
     assert text.startswith("… what came before is not kept\n")
     assert text.endswith(f"{29_999:0100}\n")
-    assert 500_000 < len(text) <= transcript.LIMIT
+    assert 0.6 * transcript.KEPT < len(text) <= transcript.KEPT
     said.heard(0, stream("x" * 3 * transcript.LIMIT + "the end"))
     assert said.of(0).endswith("xthe end")
-    assert len(said.of(0)) <= transcript.LIMIT
+    assert len(said.of(0)) <= 1.1 * transcript.KEPT
+
+
+def test_a_long_message_is_kept_while_what_follows_it_is_short() -> None:
+    said = fresh()
+    said.heard(0, stream("x" * 2 * transcript.KEPT))
+    said.heard(0, stream("the end"))
+    assert said.of(0) == "x" * 2 * transcript.KEPT + "the end"
+    said.heard(0, stream("y" * transcript.KEPT))
+    assert said.of(0).startswith("… what came before is not kept\ny")
 
 
 def test_the_log_has_text_and_errors_without_marks() -> None:

@@ -12,7 +12,7 @@ _HELP = """\
 %output R
 
 What rank R said in the last cell that ran on ranks, as it said it: unlabelled, not folded, also
-where `%processes --show` hides it. The end of it (1 MB) is kept. Figures and tables are shown as
+where `%processes --show` hides it. The end of it (256 kB) is kept. Figures and tables are shown as
 their plain text. -1 is the last rank; several ranks (0,2-3; all) come one after the other.
 
 Examples:

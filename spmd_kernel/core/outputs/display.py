@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ..content import dumps
 from ..errors import BadMessage
 from ..model import Message
+from .closed import Closed, opened
 from .ids import DisplayIds
 from .item import Alone, Item, Ranks
 from .keys import Keys
@@ -73,7 +74,7 @@ class Bundle(Item):
         content = self.parsed.content
         changes: dict[str, Any] = {"metadata": content.mapping("metadata") | page.metadata(ranks)}
         if data is not self.data:
-            changes["data"] = data
+            changes["data"] = opened(data)
         if (own := self.display_id) is not None:
             transient = content.mapping("transient")
             changes["transient"] = transient | {"display_id": ids.of(self.rank, own)}
@@ -86,6 +87,8 @@ def is_text(data: dict[str, Any]) -> bool:
 
 
 def _comparable(mime: str, value: Any, keys: Keys) -> Hashable:
+    if isinstance(value, Closed):
+        return value
     if not isinstance(value, str):
         return dumps(value)
     if len(value) > _SHORT:
@@ -126,7 +129,7 @@ class Display(Bundle):
     def to_slot(self, slots: Slots, rank: int) -> bool:
         if isinstance(self.key, Alone):
             return False
-        slots.bundle(rank, self.data, self.parsed.content.mapping("metadata"))
+        slots.bundle(rank, opened(self.data), self.parsed.content.mapping("metadata"))
         return True
 
 

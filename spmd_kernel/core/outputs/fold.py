@@ -21,7 +21,7 @@ from .page import Page
 
 WINDOW = 0.1
 WINDOW_LEAD = 0.5
-GAP = 0.05  # between two releases of one item per rank
+GAP = 0.015  # between two releases of one item per rank
 PENDING = 1 << 20  # characters of one rank that may wait
 HELD = 8 << 20  # the same, behind a held result
 

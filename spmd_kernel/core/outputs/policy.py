@@ -11,6 +11,7 @@ from .item import Ranks
 
 MODES: tuple[OutputMode, ...] = ("live", "grouped")
 Client = Literal["notebook", "headless", "terminal"]
+RESTATES: dict[Client, float] = {"notebook": inf, "headless": 30.0, "terminal": 5.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +43,4 @@ class OutputPolicy:
 
         A terminal shows no updates at all, and those who run notebooks headlessly read logs.
         """
-        return {"notebook": inf, "headless": 30.0, "terminal": 5.0}[self.client]
+        return RESTATES[self.client]

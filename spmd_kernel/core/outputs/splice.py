@@ -14,6 +14,7 @@ from typing import Any
 
 from ..content import Content, dumps
 from ..errors import BadMessage
+from .closed import LARGE, scan
 
 _decode = json.JSONDecoder().raw_decode
 _LONG = 10_000  # characters of a string from which on it pays to look for its end
@@ -29,7 +30,12 @@ class Parsed:
     def __init__(self, raw: bytes):
         try:
             # Of ASCII, which images are, the places in the text are those in the bytes.
-            self._ascii = raw if raw.isascii() else None
+            is_large = len(raw) > LARGE
+            self._ascii = memoryview(raw) if is_large or raw.isascii() else None
+            if is_large:
+                self._text = ""
+                self.content, self._spans = scan(raw)
+                return
             self._text = raw.decode("ascii" if self._ascii else "utf-8", ERRORS)
             members, end = _object(self._text, _skip(self._text, 0), deep=True)
             if _skip(self._text, end) < len(self._text):
@@ -39,7 +45,7 @@ class Parsed:
         self._spans = {name: (start, end) for name, (_, start, end) in members.items()}
         self.content = Content({name: value for name, (value, _, _) in members.items()})
 
-    def _bytes(self, start: int, end: int) -> bytes:
+    def _bytes(self, start: int, end: int) -> bytes | memoryview:
         if self._ascii is not None:
             return self._ascii[start:end]
         return self._text[start:end].encode("utf-8", ERRORS)
@@ -51,7 +57,10 @@ class Parsed:
             for name, span in self._spans.items()
         }
         members.update((name, dumps(value)) for name, value in changes.items())
-        return b"{" + b",".join(dumps(name) + b":" + raw for name, raw in members.items()) + b"}"
+        parts: list[bytes | memoryview] = []
+        for name, raw in members.items():
+            parts += (b",", dumps(name), b":", raw)
+        return b"".join([b"{", *parts[1:], b"}"])  # the only copy
 
 
 def _object(text: str, at: int, *, deep: bool) -> tuple[dict[str, tuple[Any, int, int]], int]:
