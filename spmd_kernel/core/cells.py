@@ -36,8 +36,11 @@ class Cells:
         perform: Callable[[Talk, Any], None],
         ended: Callable[[Cell, bool], None],
         interrupted: Callable[[], None],
+        began: Callable[[Fanout], None],
+        settled: Callable[[Fanout], None],
     ):
         self._stage = stage
+        self._began = began
         self._ranks = ranks
         self._display_ids = display_ids
         self._script = script
@@ -45,9 +48,10 @@ class Cells:
         self._ended = ended
         self._queue: deque[Cell] = deque()
         self.running: Cell | None = None
-        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted)
+        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted, settled)
         self.last_header: Header | None = None
         self.count = 0
+        self.held = False  # ranks are being brought back: the next cell waits for them
 
     # ---------------------------------------------------------------- queue
 
@@ -60,7 +64,7 @@ class Cells:
 
     def next(self) -> None:
         # A loop, not recursion: a queue of cells that fail at once may be long.
-        while self.running is None and self._queue:
+        while self.running is None and self._queue and not self.held:
             self._begin(self._queue.popleft())
 
     def _begin(self, cell: Cell) -> None:
@@ -113,6 +117,7 @@ class Cells:
         if stores and cell.counts and not code.strip():
             code = commented(cell.code)  # IPython does not count a blank cell
         fanout = self._fanout(cell, want, stores, lambda: self._round_over(cell, talk))
+        fanout.code = code
         cell.fanout = fanout
         cell.stored = cell.stored or stores
         if want.seconds is not None:
@@ -121,6 +126,7 @@ class Cells:
         for rank in want.ranks:
             self._ranks.mark_busy(rank, self._stage.at)
         self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
+        self._began(fanout)
         if stores:
             self._fill_in(cell, tuple(sorted(alive.difference(want.ranks))))
 
