@@ -31,6 +31,8 @@ from spmd_kernel.core.model import (
     Launch,
     Log,
     Message,
+    Preload,
+    Preloaded,
     RankExited,
     RankReady,
     SetTimer,
@@ -175,6 +177,7 @@ class World:
         self.graves: list[FakeRank] = []
         self.timers: dict[Hashable, float] = {}
         self.surveys: deque[int] = deque()
+        self.preloads: deque[Preload] = deque()
         self.sent: dict[str, Sent] = {}
         self.effects: list[Effect] = []
         self.events: list[Event] = []
@@ -223,6 +226,8 @@ class World:
                         self.ranks[rank].stopping = True
             case Survey():
                 self.surveys.append(effect.token)
+            case Preload():
+                self.preloads.append(effect)
             case Log():
                 self.logs.append(effect)
             case Exit():
@@ -411,6 +416,14 @@ class World:
     def survey(self) -> None:
         self.feed(Surveyed(self.tick(), self.surveys.popleft(), self.facts))
 
+    def preloaded(self, problem: str | None = None) -> None:
+        """What is to be imported is, unless its name says that it cannot be."""
+        effect = self.preloads.popleft()
+        bad = [name for name in effect.request.preload if name.startswith("no_")]
+        if problem is None:
+            problem = f"{bad[0]} cannot be imported" if bad else ""
+        self.feed(Preloaded(self.tick(), effect.token, problem))
+
     def fire(self, key: Hashable) -> None:
         self.at = max(self.at, self.timers.pop(key))
         self.feed(TimerFired(self.at, key))
@@ -442,6 +455,8 @@ class World:
             self.answer("typed")
         elif self.surveys:
             self.survey()
+        elif self.preloads:
+            self.preloaded()
         elif self.timers:
             self.fire(min(self.timers, key=lambda key: self.timers[key]))
         else:

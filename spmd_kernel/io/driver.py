@@ -41,6 +41,8 @@ from ..core.model import (
     Log,
     LogFailed,
     Message,
+    Preload,
+    Preloaded,
     Rank,
     RankExited,
     RankReady,
@@ -244,7 +246,7 @@ class Driver:
             self._feed(FromRank(self._now(), rank, generation, channel, message))
 
         def ready(info: Mapping[str, Any]) -> None:
-            self._feed(RankReady(self._now(), rank, generation, endpoint.pid, info))
+            self._feed(RankReady(self._now(), rank, generation, endpoint.pid, info, endpoint.start))
 
         link = RankLink(
             self._context, self._loop, endpoint, self._wires[endpoint.key], deliver, ready,
@@ -297,6 +299,8 @@ class Driver:
                     self._gpu_memory.ask(lambda used: self._survey(effect, used))
                 else:
                     self._survey(effect)
+            case Preload():
+                self._preload(effect)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -328,6 +332,13 @@ class Driver:
 
     def _set_timer(self, key: Hashable, at: float) -> None:
         self._deadlines.set(key, at, lambda: self._feed(TimerFired(self._now(), key)))
+
+    def _preload(self, effect: Preload) -> None:
+        def done(problem: str) -> None:
+            if not self._closing:
+                self._feed(Preloaded(self._now(), effect.token, problem))
+
+        self._engine.preload(effect.request, done)
 
     def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
         by_message = tuple(r for r in ranks if self._mode(r) == "message")
