@@ -7,8 +7,13 @@ import signal
 import sys
 
 # Before the imports, which take a moment: a Stop that comes early must not end the kernel.  The
-# driver's own handler follows; ranks are started after it, and so do not inherit "ignored".
+# driver's own handler follows; ranks do not inherit "ignored".
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+from .engines import early  # noqa: E402
+
+if __name__ == "__main__":
+    early.guess()
 
 from .core.errors import SpmdError  # noqa: E402
 

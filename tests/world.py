@@ -33,6 +33,8 @@ from spmd_kernel.core.model import (
     Launch,
     Log,
     Message,
+    Preload,
+    Preloaded,
     Pulse,
     RankExited,
     RankReady,
@@ -184,6 +186,7 @@ class World:
         self.stacks: dict[int, str] = {}  # what a rank's dump says, if it answers
         self.pulses: dict[int, Pulse] = {}
         self.closed: dict[int, int] = {}  # how many connections of a rank there are to close
+        self.preloads: deque[Preload] = deque()
         self.sent: dict[str, Sent] = {}
         self.effects: list[Effect] = []
         self.events: list[Event] = []
@@ -234,6 +237,8 @@ class World:
                 self.surveys.append(effect.token)
             case Dump() | Unblock():
                 self.lookouts.append(effect)
+            case Preload():
+                self.preloads.append(effect)
             case Log():
                 self.logs.append(effect)
             case Exit():
@@ -438,6 +443,14 @@ class World:
                 closed = {r: self.closed.pop(r, 0) for r in ranks if r in self.ranks}
                 self.feed(Unblocked(self.tick(), token, closed))
 
+    def preloaded(self, problem: str | None = None) -> None:
+        """What is to be imported is, unless its name says that it cannot be."""
+        effect = self.preloads.popleft()
+        bad = [name for name in effect.request.preload if name.startswith("no_")]
+        if problem is None:
+            problem = f"{bad[0]} cannot be imported" if bad else ""
+        self.feed(Preloaded(self.tick(), effect.token, problem))
+
     def fire(self, key: Hashable) -> None:
         self.at = max(self.at, self.timers.pop(key))
         self.feed(TimerFired(self.at, key))
@@ -471,6 +484,8 @@ class World:
             self.survey()
         elif self.lookouts:
             self.look()
+        elif self.preloads:
+            self.preloaded()
         elif self.timers:
             self.fire(min(self.timers, key=lambda key: self.timers[key]))
         else:

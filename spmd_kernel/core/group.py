@@ -54,6 +54,7 @@ class Group:
         self.slots: dict[Rank, Slot] = {}
         self.kernel = stage.settings.kernel
         self._environments: Environments | None = None  # of the present world
+        self.preload: tuple[str, ...] = ()
         self._start_failure = ""  # why the last start failed, until one succeeds
         self.info: Mapping[str, Any] = {}  # kernel_info of the first rank that ever got ready
 
@@ -103,7 +104,7 @@ class Group:
         slot = self.current(event.rank, event.generation)
         if slot is None or not slot.move("ready"):
             return
-        slot.pid, slot.info = event.pid, event.info
+        slot.pid, slot.info, slot.start = event.pid, event.info, event.start
         self.info = self.info or event.info
         self.check()
 
@@ -199,6 +200,7 @@ class Group:
         count: int,
         replay: tuple[Replay, ...],
         facts: Facts,
+        preload: tuple[str, ...] = (),
     ) -> Script:
         """Bring the world to ``size`` live ranks; returns a `StartReport`.
 
@@ -208,7 +210,7 @@ class Group:
         began, had = self._stage.at, False
         if not keep:
             had = yield from self._cleared()
-            self.kernel = kernel or self.kernel
+            self.kernel, self.preload = kernel or self.kernel, preload
         fresh = anew if anew is not None else self._missing(size)
         kept = tuple(r for r in self.alive if r < size and r not in fresh)
         environments = self._next_environments(size, env, keep, facts)
@@ -254,11 +256,12 @@ class Group:
     def _cleared(self) -> Generator[StopRanks, None, bool]:
         """Everybody leaves; whether a memory to speak of went with them."""
         old = self.alive
-        if leaving := self._present(self.slots):
-            yield StopRanks(leaving)
-        # The rank that the kernel itself started, and nobody used, has no memory to speak of.
+        # The rank that the kernel itself started, and nobody used, has no memory to speak of, nor
+        # anything that a slow, polite end would save.
         ran = any(self.slots[rank].seconds is not None for rank in old)
         had = bool(old) and (self._incarnation > 1 or ran)
+        if leaving := self._present(self.slots):
+            yield StopRanks(leaving, now=bool(old) and not had)
         self.slots.clear()
         return had
 
@@ -293,7 +296,7 @@ class Group:
         self._generation += 1
         specs = tuple(RankSpec(rank, *environments.of(rank)) for rank in ranks)
         settings = self._stage.settings
-        request = LaunchRequest(self.kernel, self._generation, specs, settings.argv)
+        request = LaunchRequest(self.kernel, self._generation, specs, settings.argv, self.preload)
         new = [rank for rank in ranks if rank not in self.slots]
         try:
             yield LaunchRanks(request)

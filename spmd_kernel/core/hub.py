@@ -21,7 +21,18 @@ from .ladder import Ladder
 from .late import Late
 from .lookouts import Lookouts
 from .magics import MAGICS
-from .magics.base import ANSWER_SECONDS, Ask, Look, Page, Run, Say, Stacks, Start, StartReport
+from .magics.base import (
+    ANSWER_SECONDS,
+    Ask,
+    Look,
+    Page,
+    Prepare,
+    Run,
+    Say,
+    Stacks,
+    Start,
+    StartReport,
+)
 from .magics.processes import require_memory
 from .magics.split import split
 from .model import (
@@ -35,10 +46,14 @@ from .model import (
     FromRank,
     Header,
     Interrupt,
+    LaunchRequest,
     LogFailed,
+    Preload,
+    Preloaded,
     Rank,
     RankExited,
     RankReady,
+    RankSpec,
     Settings,
     Signalled,
     Subscribed,
@@ -57,6 +72,7 @@ from .stacks import RunningCode
 from .stage import Stage
 from .stdin import Stdin
 from .timings import Timing, Timings
+from .topology import common_environment
 from .transcript import Transcript
 from .wants import LaunchRanks, StopRanks, silent
 from .watch import Watch
@@ -114,8 +130,8 @@ class Hub:
             lambda: self.ladder.restarted,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
-        self._surveys: dict[int, Any] = {}
-        self._survey_token = 0
+        self._asked: dict[int, Any] = {}  # of the driver, by token: who hears the answer
+        self._tokens = 0
         self._prelude = Prelude()
         self.timings = Timings()
         self._errand: Talk | None = None  # after Stop ranks are mended, or brought back
@@ -160,10 +176,13 @@ class Hub:
             case Signalled():
                 self._signalled(event.signum)
             case Surveyed():
-                if resume := self._surveys.pop(event.token, None):
+                if resume := self._asked.pop(event.token, None):
                     resume(event.facts)
             case Dumped() | Unblocked():
                 self.lookouts.answered(event)
+            case Preloaded():
+                if resume := self._asked.pop(event.token, None):
+                    resume(event.problem)
             case LogFailed():
                 self.reports.log_failed(event)
             case Began():
@@ -190,6 +209,7 @@ class Hub:
             count=self.cells.count,
             replay=self._prelude.items,
             facts=facts,
+            preload=want.preload,
         )
         self._prelude.ranks_started()
         return report
@@ -296,6 +316,8 @@ class Hub:
                 talk.step()
             case Look():
                 talk.wait_for(lambda resume: self._look(want, resume))
+            case Prepare():
+                talk.wait_for(lambda resume: self._prepare(want, resume))
             case Start():
                 talk.nest(Talk(self._start(want), self._perform, talk.step))
             case StopRanks():
@@ -306,11 +328,23 @@ class Hub:
                 talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
 
     def _look(self, want: Look, resume: Any) -> Any:
-        self._survey_token += 1
-        token = self._survey_token
-        self._surveys[token] = resume
+        token = self._token(resume)
         self.stage.emit(Survey(token, want.kernels, want.folder, want.usage))
-        return lambda: self._surveys.pop(token, None)
+        return lambda: self._asked.pop(token, None)
+
+    def _prepare(self, want: Prepare, resume: Any) -> Any:
+        token = self._token(resume)
+        env = common_environment(self.settings, want.size, want.env)
+        kernel = want.kernel or self.group.kernel
+        request = LaunchRequest(kernel, 0, (RankSpec(0, env),), preload=want.modules)
+        self.stage.emit(Preload(token, request))
+        return lambda: self._asked.pop(token, None)
+
+    def _token(self, resume: Any) -> int:
+        """Of a question to the driver; its answer goes to ``resume``."""
+        self._tokens += 1
+        self._asked[self._tokens] = resume
+        return self._tokens
 
     def _say(self, text: str) -> None:
         cell = self.cells.running
@@ -462,6 +496,10 @@ class _MagicView:
     @property
     def kernel(self) -> str:
         return self._hub.group.kernel
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return self._hub.group.preload
 
     @property
     def world(self) -> tuple[Any, ...]:

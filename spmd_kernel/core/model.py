@@ -53,8 +53,11 @@ class Cause:
     out_of_memory: bool = False
     silent: bool = False  # it never answered at start, and was killed for that
     missing: str = ""  # it could not be started at all: the reason
+    supervisor: str = ""  # the process that it cannot outlive is gone: how that ended
 
     def __str__(self) -> str:
+        if self.supervisor:
+            return f"ended with its supervisor process: {self.supervisor}"
         if self.missing:
             return self.missing
         if self.silent:
@@ -91,6 +94,7 @@ class LaunchRequest:
     generation: int
     ranks: tuple[RankSpec, ...]
     argv: tuple[str, ...] = ()  # unknown arguments of ours, passed on to the ranks
+    preload: tuple[str, ...] = ()  # modules that are imported before the ranks are forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,7 @@ class RankReady:
     generation: int
     pid: int
     info: Mapping[str, Any]
+    start: str = ""  # how its process was started: fork or spawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +227,15 @@ class Unblocked:
 
 
 @dataclass(frozen=True, slots=True)
+class Preloaded:
+    """The answer to `Preload`.  ``problem``: why it could not be done; empty if it could."""
+
+    at: float
+    token: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogFailed:
     """Files in this folder cannot be written any more; said once for each folder."""
 
@@ -242,6 +256,7 @@ Event = (
     | Surveyed
     | Dumped
     | Unblocked
+    | Preloaded
     | LogFailed
 )
 
@@ -343,6 +358,18 @@ class Unblock:
 
 
 @dataclass(frozen=True, slots=True)
+class Preload:
+    """Import modules in the process that ranks are forked from; answered by `Preloaded`.
+
+    ``request`` is what will be launched then, as far as it is known: its ranks have the variables
+    that all of them share.
+    """
+
+    token: int
+    request: LaunchRequest
+
+
+@dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append what a rank said to its file in a folder.  A failure is answered by `LogFailed`."""
 
@@ -375,6 +402,7 @@ Effect = (
     | Survey
     | Dump
     | Unblock
+    | Preload
     | AppendLog
     | Log
     | Exit

@@ -43,6 +43,7 @@ class Slot:
     generation: int
     state: State = State.STARTING
     pid: int | None = None
+    start: str = ""  # fork or spawn
     cause: Cause | None = None
     stderr: str = ""
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -87,5 +88,12 @@ class Slot:
             state = "busy"
         cause = self.ended_by or (str(self.cause) if self.cause else "")
         return RankView(
-            self.rank, self.pid, state, self.seconds, cause, self.generation, self.busy_since
+            self.rank,
+            self.pid,
+            state,
+            self.seconds,
+            cause,
+            self.generation,
+            self.busy_since,
+            self.start,
         )

@@ -93,6 +93,11 @@ def rank_environment(
     return variables, frozenset(_scrubbed(settings.environ)) - variables.keys()
 
 
+def common_environment(settings: Settings, size: int, extra: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are the same on all ranks, and in the next world too."""
+    return {**_defaults(settings, World(size, 0, 0, 0, "")), **extra}
+
+
 def report(
     settings: Settings, world: World, extra: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:

@@ -32,6 +32,7 @@ class Endpoint:
     addresses: Mapping[str, str]
     key: bytes
     interrupt_mode: Literal["signal", "message"] = "signal"
+    start: str = ""  # how its process was started, in a word for `%ranks`: fork, spawn
 
 
 class EngineEvents(Protocol):
@@ -57,6 +58,12 @@ class Engine(Protocol):
 
     def start(self, request: LaunchRequest) -> None:
         """Begin to start the ranks and return; never raises for a rank: that is `rank_exited`."""
+
+    def preload(self, request: LaunchRequest, done: Callable[[str], None]) -> None:
+        """Get ready to start such ranks quickly, with ``request.preload`` imported already.
+
+        ``done`` hears why that cannot be, or an empty text.
+        """
 
     def signal(self, ranks: Sequence[Rank], signum: int) -> None:
         """Signal the ranks' process groups; ranks already gone are skipped."""

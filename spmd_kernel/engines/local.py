@@ -1,12 +1,12 @@
-"""Ranks on this machine, each an ordinary process started from the target's kernelspec.
+"""Ranks on this machine, each a process started from the target's kernelspec.
 
 Who ends a rank, and how we know:
 
-* every rank leads a session and process group of its own, and the kernel process's death is its
-  death (Linux: ``PR_SET_PDEATHSIG``);
-* we are a subreaper: what a rank leaves behind becomes our child, to be killed and reaped;
-* a death is seen by pidfd (Linux) and by SIGCHLD (everywhere).  The zombie is kept until its group
-  is killed, so that no stranger can have got its number.
+* a supervisor (`rank.zygote`) forks or spawns the ranks, signals, stops and reaps them and tells us;
+  it is a subreaper: what a rank leaves behind becomes its child;
+* it ends everything below it when we are gone, however that came;
+* if it is gone, its ranks die of that (Linux: ``PR_SET_PDEATHSIG``); what they had started becomes
+  our child, for we are a subreaper too, and is killed.
 
 All children of the kernel process are the engine's, except those that were there before it.
 """
@@ -19,28 +19,39 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from .. import kernelspecs
 from ..core.errors import UsageError
 from ..core.model import Cause, LaunchRequest, Rank, RankSpec
 from ..kernelspecs import Kernelspec
-from . import cgroup, processes, rundir
+from ..rank.processes import (
+    PR_SET_CHILD_SUBREAPER,
+    Tree,
+    ended_child,
+    kill,
+    prctl,
+    reap,
+)
+from . import cgroup, early, rundir
 from .base import Endpoint, EngineContext
 from .output import OutputPipe
-from .processes import Tree
+from .plan import Plan, plan
 from .rundir import RunDirectory
 from .stacks import Done, Stacks
+from .supervisor import Supervisor
+from .supervisors import Supervisors
 from .unblock import unblock
 
 # Transport ipc has no ports; ipykernel appends the number to the path.
 PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
-TERM_GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 CLOSE_LIMIT = 2.0  # seconds; a process in uninterruptible sleep must not hold up the kernel's exit
 # What configures this kernel, not the next one: a notebook that a rank runs decides for itself.
 # SPMD_MAX_PROCESSES is inherited on purpose: it is about the machine.
 OURS = frozenset({"SPMD_PROCESSES"})
 HISTORY = "--HistoryManager.hist_file"
+STOPPED = "it was stopped before it started"
 
 
 @dataclass(slots=True, eq=False)
@@ -49,22 +60,25 @@ class _Launch:
 
     request: LaunchRequest
     kernelspec: Kernelspec
+    plan: Plan
     directory: RunDirectory
     left: int  # how many have not been reported gone
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """One rank that runs, or whose end is still to be reported."""
+    """One rank that was asked for, or runs, or whose end is still to be reported."""
 
-    rank: Rank
+    spec: RankSpec
     launch: _Launch
-    pid: int
+    supervisor: Supervisor
     output: OutputPipe
+    endpoint: Endpoint | None = None  # once it runs
     pidfd: int | None = None
-    killed: bool = False  # by us: its SIGKILL is no sign of missing memory
-    doomed: set[int] = field(default_factory=set)  # descendants that must go with it
-    grace: asyncio.TimerHandle | None = None
+
+    @property
+    def rank(self) -> Rank:
+        return self.spec.rank
 
     @property
     def generation(self) -> int:
@@ -86,15 +100,21 @@ class LocalEngine:
         self._find = find_kernelspec
         self._waiting: deque[tuple[LaunchRequest, RankSpec]] = deque()
         self._launches: dict[int, _Launch] = {}  # by generation
-        self._live: dict[int, _Process] = {}  # by pid
+        self._processes: dict[int, _Process] = {}  # by the number that the supervisor knows
+        self._numbers = 0
         self._closed = False
         self._stacks = Stacks(context.loop)
-        self._child_changed = asyncio.Event()
-        processes.become_subreaper()
-        self._foreign = frozenset(Tree.now().children.get(os.getpid(), ()))
+        self._changed = asyncio.Event()
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        guess = early.taken()
+        children = set(Tree().below(os.getpid()))
+        self._foreign = frozenset(children - {guess.pid} if guess else children)
+        self._supervisors = Supervisors(
+            self._loop, self._hear, self._supervisor_ended, self._is_used, guess
+        )
         self._oom_kills = cgroup.oom_kills()
         rundir.sweep(context.environ)
-        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap_orphans)
 
     # -- start
 
@@ -108,11 +128,11 @@ class LocalEngine:
             return
         request, spec = self._waiting.popleft()
         try:
-            endpoint = self._spawn(self._launch_of(request), spec)
+            launch = self._launch_of(request)
+            self._files(launch, spec.rank)
+            self._spawn(launch, spec, self._supervisors.of(launch.plan))
         except (OSError, UsageError) as error:
             self._report_missing(request, spec, error)
-        else:
-            self._context.events.rank_started(endpoint)
         if self._waiting:
             self._loop.call_soon(self._start_next)
 
@@ -122,66 +142,127 @@ class LocalEngine:
             if self._closed:
                 raise UsageError("the kernel is shutting down")
             kernelspec = self._find(request.kernel)
+            how = plan(kernelspec, self._context.environ, request.ranks, request.preload)
             directory = RunDirectory.create(self._context.environ)
-            launch = _Launch(request, kernelspec, directory, len(request.ranks))
+            launch = _Launch(request, kernelspec, how, directory, len(request.ranks))
             self._launches[request.generation] = launch
+            self._supervisors.retire(how)
         return launch
 
-    def _spawn(self, launch: _Launch, spec: RankSpec) -> Endpoint:
-        kernelspec, prefix = launch.kernelspec, os.path.join(launch.directory.path, f"r{spec.rank}")
-        connection_file = launch.directory.write(
-            f"r{spec.rank}.json", self._connection(launch, prefix)
-        )
-        self._stacks.prepare(spec.rank, prefix)
-        arguments = rank_arguments(kernelspec, spec.rank, launch.request.argv)
-        environ = rank_environ(kernelspec, self._context.environ, spec)
+    def _spawn(self, launch: _Launch, spec: RankSpec, supervisor: Supervisor) -> None:
+        connection_file = os.path.join(launch.directory.path, f"r{spec.rank}.json")
+        arguments = rank_arguments(launch.kernelspec, spec.rank, launch.request.argv)
         output = OutputPipe(self._loop)
-        try:
-            child = processes.spawn(
-                kernelspec.command(connection_file, arguments), environ, output.write_end
-            )
-        except OSError:
-            output.close()
-            raise
-        child.returncode = 0  # Popen is not to wait for it, nor to complain: we do that
-        output.started()
-        process = _Process(spec.rank, launch, child.pid, output)
-        self._live[child.pid] = process
-        self._watch(process)
-        addresses = {channel: f"ipc://{prefix}-{port}" for channel, port in PORTS.items()}
-        return Endpoint(
-            spec.rank, process.generation, child.pid, addresses,
-            rank_key(kernelspec, self._context.key), kernelspec.interrupt_mode,
-        )  # fmt: skip
+        self._numbers += 1
+        self._processes[self._numbers] = _Process(spec, launch, supervisor, output)
+        supervisor.send("own", directory=launch.directory.path)
+        supervisor.start(
+            self._numbers,
+            launch.kernelspec.command(connection_file, arguments),
+            rank_environ(launch.kernelspec, self._context.environ, spec),
+            output.handed_over(),
+        )
 
-    def _connection(self, launch: _Launch, prefix: str) -> bytes:
+    def _files(self, launch: _Launch, rank: Rank) -> None:
+        """What a rank finds in the run directory when it starts."""
+        launch.directory.write(f"r{rank}.json", self._connection(launch, rank))
+        self._stacks.prepare(rank, os.path.join(launch.directory.path, f"r{rank}"))
+
+    def _connection(self, launch: _Launch, rank: Rank) -> bytes:
         """A connection file (Jupyter client documentation, "Connection files")."""
         ports = {f"{channel}_port": port for channel, port in PORTS.items()}
         content = {
             **ports,
             "transport": "ipc",
-            "ip": prefix,
+            "ip": os.path.join(launch.directory.path, f"r{rank}"),
             "key": rank_key(launch.kernelspec, self._context.key).decode("ascii"),
             "signature_scheme": "hmac-sha256",
             "kernel_name": launch.kernelspec.name,
         }
         return json.dumps(content).encode()
 
-    def _watch(self, process: _Process) -> None:
-        if hasattr(os, "pidfd_open"):
-            process.pidfd = os.pidfd_open(process.pid)
-            self._loop.add_reader(process.pidfd, self._reap)
-
     def _report_missing(self, request: LaunchRequest, spec: RankSpec, error: Exception) -> None:
         self._forget(request.generation)
         cause = Cause(missing=_why_missing(request.kernel, error))
         self._context.events.rank_exited(spec.rank, request.generation, cause, "")
 
+    # -- supervisors
+
+    def preload(self, request: LaunchRequest, done: Callable[[str], None]) -> None:
+        """See `Engine.preload`."""
+        try:
+            kernelspec = self._find(request.kernel)
+            environ = self._context.environ
+            self._supervisors.preload(
+                plan(kernelspec, environ, request.ranks, request.preload), done
+            )
+        except (OSError, UsageError) as error:
+            done(_why_missing(request.kernel, error))
+
+    def _is_used(self, supervisor: Supervisor) -> bool:
+        return any(process.supervisor is supervisor for process in self._processes.values())
+
+    def _hear(self, supervisor: Supervisor, event: Mapping[str, Any], fds: Sequence[int]) -> None:
+        process = self._processes.get(event["id"])
+        if process is None:  # given up meanwhile
+            for fd in fds:
+                os.close(fd)
+        elif event["event"] == "started":
+            self._started(process, event["pid"], event["how"], fds)
+        elif event["event"] == "failed":
+            self._bury(event["id"], None)
+            program = process.launch.kernelspec.command("")[0]
+            error = OSError(event["errno"], os.strerror(event["errno"]), program)
+            self._report_missing(process.launch.request, process.spec, error)
+        elif event["event"] == "exited":
+            ran_out = self._memory_ran_out() and not event["killed"]
+            self._bury(event["id"], _cause(event["code"], ran_out))
+
+    def _started(self, process: _Process, pid: int, how: str, fds: Sequence[int]) -> None:
+        process.pidfd = fds[0] if fds else None
+        prefix = os.path.join(process.launch.directory.path, f"r{process.rank}")
+        process.endpoint = Endpoint(
+            process.rank,
+            process.generation,
+            pid,
+            {channel: f"ipc://{prefix}-{port}" for channel, port in PORTS.items()},
+            rank_key(process.launch.kernelspec, self._context.key),
+            process.launch.kernelspec.interrupt_mode,
+            "fork" if how == "fork" else "spawn",
+        )
+        self._context.events.rank_started(process.endpoint)
+
+    def _supervisor_ended(self, supervisor: Supervisor, code: int, words: str) -> None:
+        lost = {n: p for n, p in self._processes.items() if p.supervisor is supervisor}
+        ended = f"{_cause(code, self._memory_ran_out())}"
+        if code > 0 and words:
+            ended += f": {words.splitlines()[-1]}"
+        self._kill_orphans()
+        for number, process in lost.items():
+            if process.endpoint is None and supervisor.plan.module and not self._closed:
+                self._start_without_zygote(number, process)
+            else:
+                self._bury(number, Cause(supervisor=ended))
+        self._changed.set()
+
+    def _start_without_zygote(self, number: int, process: _Process) -> None:
+        """The one that should have forked it did not come up, or was killed while it did."""
+        del self._processes[number]
+        process.output.close()
+        try:
+            self._spawn(process.launch, process.spec, self._supervisors.of(Plan()))
+        except OSError as error:
+            self._report_missing(process.launch.request, process.spec, error)
+
     # -- the living
 
     def pids(self) -> Mapping[Rank, int]:
         """See `Engine.pids`."""
-        return {process.rank: process.pid for process in self._live.values()}
+        return {p.rank: p.endpoint.pid for p in self._processes.values() if p.endpoint is not None}
+
+    def pidfds(self) -> Mapping[Rank, int]:
+        """Handles of the live processes that no other process can get; they stay the engine's."""
+        return {p.rank: p.pidfd for p in self._processes.values() if p.pidfd is not None}
 
     def signal(self, ranks: Sequence[Rank], signum: int) -> None:
         """See `Engine.signal`.
@@ -189,9 +270,7 @@ class LocalEngine:
         SIGINT to the group is enough for shell commands too: IPython runs them in a session of
         their own (a pty), but ends them itself when it is interrupted.
         """
-        for process in self._of(ranks):
-            process.killed |= signum == signal.SIGKILL
-            processes.kill_group(process.pid, signum)
+        self._command("signal", ranks, signum=int(signum))
 
     def dump(self, ranks: Sequence[Rank], done: Done) -> None:
         """See `Engine.dump`."""
@@ -205,94 +284,55 @@ class LocalEngine:
 
     def expect_end(self, ranks: Sequence[Rank]) -> None:
         """See `Engine.expect_end`.  Once a rank is gone, nothing tells which orphans were its own."""
-        tree = Tree.now()
-        for process in self._of(ranks):
-            process.doomed.update(tree.below(process.pid))
+        self._command("expect_end", ranks)
 
     def stop(self, ranks: Sequence[Rank], *, now: bool) -> None:
         """See `Engine.stop`."""
         self._cancel_waiting(set(ranks))
-        stopped = self._of(ranks)
-        if now or not stopped:
-            self._kill(stopped)
-            return
-        tree = Tree.now()
-        for process in stopped:
-            process.doomed.update(tree.below(process.pid))
-            processes.kill_group(process.pid, signal.SIGCONT)  # a frozen process hears no SIGTERM
-            processes.kill_group(process.pid, signal.SIGTERM)
-            if process.grace is None:
-                process.grace = self._loop.call_later(TERM_GRACE, self._kill, [process])
+        self._command("stop", ranks, now=now)
+        for number in self._numbers_of(ranks):  # those asked of a zygote that still imports
+            process = self._processes[number]
+            if not process.supervisor.ready:
+                del self._processes[number]
+                process.output.close()
+                error = UsageError(STOPPED)
+                self._loop.call_soon(
+                    self._report_missing, process.launch.request, process.spec, error
+                )
+
+    def _command(self, command: str, ranks: Sequence[Rank], **content: Any) -> None:
+        by_supervisor: dict[Supervisor, list[int]] = {}
+        for number in self._numbers_of(ranks):
+            by_supervisor.setdefault(self._processes[number].supervisor, []).append(number)
+        for supervisor, numbers in by_supervisor.items():
+            supervisor.send(command, ids=numbers, **content)
+
+    def _numbers_of(self, ranks: Iterable[Rank]) -> list[int]:
+        wanted = set(ranks)
+        return [number for number, process in self._processes.items() if process.rank in wanted]
 
     def _cancel_waiting(self, ranks: set[Rank]) -> None:
         """Ranks that were not even spawned are gone at once."""
         cancelled = [item for item in self._waiting if item[1].rank in ranks]
         self._waiting = deque(item for item in self._waiting if item[1].rank not in ranks)
-        error = UsageError("it was stopped before it started")
         for request, spec in cancelled:
-            self._loop.call_soon(self._report_missing, request, spec, error)
-
-    def _of(self, ranks: Iterable[Rank]) -> list[_Process]:
-        wanted = set(ranks)
-        return [process for process in self._live.values() if process.rank in wanted]
-
-    def _kill(self, stopped: Sequence[_Process]) -> None:
-        """SIGKILL, with every descendant; their ends are then reported by `_reap`."""
-        stopped = [process for process in stopped if process.pid in self._live]
-        tree = Tree.now() if stopped else None
-        for process in stopped:
-            process.killed = True
-            process.doomed.update(tree.below(process.pid) if tree else ())
-            processes.kill_group(process.pid, signal.SIGKILL)
-            processes.kill(process.pid, signal.SIGKILL)
-            self._kill_ours(process.doomed, tree)
-
-    def _kill_ours(self, pids: Iterable[int], tree: Tree | None) -> None:
-        """SIGKILL those that still descend from us: a number seen earlier may be reused."""
-        if tree is not None and pids:
-            for pid in set(pids).intersection(tree.below(os.getpid(), self._foreign)):
-                processes.kill(pid, signal.SIGKILL)
+            self._loop.call_soon(self._report_missing, request, spec, UsageError(STOPPED))
 
     # -- the dead
 
-    def _reap(self) -> None:
-        """Collect whoever has ended, ranks and adopted orphans; called for every hint of a death."""
-        self._child_changed.set()
-        ended = [process for process in self._live.values() if processes.has_ended(process.pid)]
-        if ended:
-            self._kill_leftovers(ended)
-            out_of_memory = self._memory_ran_out()
-            for process in ended:
-                self._bury(process, out_of_memory)
-        while (pid := processes.ended_child()) and pid not in self._foreign | self._live.keys():
-            processes.reap(pid)
-
-    def _kill_leftovers(self, ended: Sequence[_Process]) -> None:
-        """A dead rank's group and session; if we stopped it, every descendant."""
-        tree = Tree.now()
-        leaders = {process.pid for process in ended}
-        left = {pid for pid, session in tree.sessions.items() if session in leaders} - leaders
-        for process in ended:
-            processes.kill_group(process.pid, signal.SIGKILL)
-            left |= process.doomed
-        self._kill_ours(left, tree)
+    def _bury(self, number: int, cause: Cause | None) -> None:
+        """``cause``: None if that is reported otherwise."""
+        process = self._processes.pop(number)
+        if process.pidfd is not None:
+            os.close(process.pidfd)
+        stderr = process.output.close()
+        if cause is not None:
+            self._forget(process.generation)
+            self._context.events.rank_exited(process.rank, process.generation, cause, stderr)
 
     def _memory_ran_out(self) -> bool:
         before, self._oom_kills = self._oom_kills, cgroup.oom_kills()
         return self._oom_kills > before
-
-    def _bury(self, process: _Process, out_of_memory: bool) -> None:
-        del self._live[process.pid]
-        if process.pidfd is not None:
-            self._loop.remove_reader(process.pidfd)
-            os.close(process.pidfd)
-        if process.grace is not None:
-            process.grace.cancel()
-        code = processes.reap(process.pid)
-        stderr = process.output.close()
-        self._forget(process.generation)
-        cause = _cause(code, out_of_memory and not process.killed)
-        self._context.events.rank_exited(process.rank, process.generation, cause, stderr)
 
     def _forget(self, generation: int) -> None:
         """One rank fewer of a launch; after the last its directory goes."""
@@ -303,6 +343,27 @@ class LocalEngine:
                 del self._launches[generation]
                 launch.directory.remove()
 
+    def _orphans(self) -> list[int]:
+        """What a supervisor that is gone has left to us."""
+        return Tree().below(
+            os.getpid(), {*self._foreign, *(supervisor.pid for supervisor in self._supervisors)}
+        )
+
+    def _kill_orphans(self) -> None:
+        for pid in self._orphans():
+            kill(pid, signal.SIGKILL)
+
+    def _reap_orphans(self) -> None:
+        """Some child has ended: of supervisors `Supervisor` knows better."""
+        self._changed.set()
+        others = {supervisor.pid for supervisor in self._supervisors} | self._foreign
+        reaped = False
+        while (pid := ended_child()) and pid not in others:
+            reap(pid)
+            reaped = True
+        if reaped:
+            self._kill_orphans()  # what it had started is ours now
+
     # -- the end
 
     async def close(self) -> None:
@@ -310,29 +371,22 @@ class LocalEngine:
         self._closed = True
         self._stacks.close()
         self._cancel_waiting({spec.rank for _, spec in self._waiting})
+        for supervisor in self._supervisors:
+            supervisor.hang_up()
         deadline = self._loop.time() + CLOSE_LIMIT
-        while self._kill_all() and self._loop.time() < deadline:
-            self._child_changed.clear()
+        while (self._supervisors or self._orphans()) and self._loop.time() < deadline:
+            self._changed.clear()
             try:
                 # The limit is a net: what forks while we look is found in the next round.
-                await asyncio.wait_for(self._child_changed.wait(), 0.05)
+                await asyncio.wait_for(self._changed.wait(), 0.05)
             except TimeoutError:
-                self._reap()
+                self._kill_orphans()
+        for pid in Tree().below(os.getpid(), self._foreign):
+            kill(pid, signal.SIGKILL)
         await asyncio.sleep(0)  # those cancelled above are reported
         self._loop.remove_signal_handler(signal.SIGCHLD)
         for launch in self._launches.values():
             launch.directory.remove()
-
-    def _kill_all(self) -> int:
-        """SIGKILL everything below us; how many there still are."""
-        self._reap()
-        for process in self._live.values():
-            process.killed = True
-            processes.kill_group(process.pid, signal.SIGKILL)
-        below = set(Tree.now().below(os.getpid(), self._foreign)) | self._live.keys()
-        for pid in below:
-            processes.kill(pid, signal.SIGKILL)
-        return len(below)
 
 
 def rank_key(kernelspec: Kernelspec, key: bytes) -> bytes:
@@ -358,7 +412,7 @@ def rank_environ(
     environ = kernelspec.environment(inherited)
     for name in OURS | spec.unset:
         environ.pop(name, None)
-    return {**environ, "JPY_PARENT_PID": str(os.getpid()), **spec.env}
+    return {**environ, **spec.env}  # and JPY_PARENT_PID, which the supervisor sets
 
 
 def _cause(code: int, out_of_memory: bool) -> Cause:

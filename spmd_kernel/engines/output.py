@@ -12,25 +12,29 @@ CRASH = "Fatal Python error"  # how a report of faulthandler begins
 
 
 class OutputPipe:
-    """A pipe whose read end is drained by the loop.  Hand ``write_end`` to the process."""
+    """A pipe whose read end is drained by the loop.  Hand ``write_end`` to the process.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop):
+    ``read_end``: of a pipe that the process has already.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, read_end: int | None = None):
         self._loop = loop
         self._kept = bytearray()
-        self._read_end, self.write_end = os.pipe()
+        self._read_end, self.write_end = os.pipe() if read_end is None else (read_end, -1)
         os.set_blocking(self._read_end, False)
         loop.add_reader(self._read_end, self._read)
 
-    def started(self) -> None:
-        """The process has its own copy of the write end."""
-        self.write_end = _closed(self.write_end)
+    def handed_over(self) -> int:
+        """The write end, the caller's from now on."""
+        write_end, self.write_end = self.write_end, -1
+        return write_end
 
     def close(self) -> str:
         """Read what is left (not waiting for others that hold the pipe); the last lines."""
         while self._read_end >= 0 and self._read():
             pass
         self._stop()
-        self.started()
+        self.write_end = _closed(self.write_end)
         return last_lines(bytes(self._kept[-KEPT:]).decode("utf-8", "replace"))
 
     def _read(self) -> bool:

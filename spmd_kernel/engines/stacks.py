@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ..core import stacks
 from ..core.model import Pulse, Rank
-from . import processes
+from ..rank.processes import kill
 
 SIGNAL: int | None = getattr(signal, "SIGRTMAX", 0) - 3 if hasattr(signal, "SIGRTMAX") else None
 LIMIT = 0.5  # seconds for a rank to answer
@@ -106,7 +106,7 @@ class Stacks:
         self._open[rank] = reading
         self._loop.add_reader(pipe.read_end, self._read, reading)
         reading.quiet = self._loop.call_later(LIMIT, self._finish, reading, False)
-        processes.kill(pid, SIGNAL)
+        kill(pid, SIGNAL)
 
     def _read(self, reading: _Reading) -> None:
         try:

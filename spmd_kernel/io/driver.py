@@ -43,6 +43,8 @@ from ..core.model import (
     Log,
     LogFailed,
     Message,
+    Preload,
+    Preloaded,
     Pulse,
     Rank,
     RankExited,
@@ -249,7 +251,7 @@ class Driver:
             self._feed(FromRank(self._now(), rank, generation, channel, message))
 
         def ready(info: Mapping[str, Any]) -> None:
-            self._feed(RankReady(self._now(), rank, generation, endpoint.pid, info))
+            self._feed(RankReady(self._now(), rank, generation, endpoint.pid, info, endpoint.start))
 
         link = RankLink(
             self._context, self._loop, endpoint, self._wires[endpoint.key], deliver, ready,
@@ -307,6 +309,8 @@ class Driver:
             case Unblock():
                 found = self._engine.unblock(effect.ranks, effect.ports, store=effect.store)
                 self._feed(Unblocked(self._now(), effect.token, *found))
+            case Preload():
+                self._preload(effect)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -345,6 +349,13 @@ class Driver:
                 self._feed(Dumped(self._now(), effect.token, stacks, pulses))
 
         self._engine.dump(effect.ranks, done)
+
+    def _preload(self, effect: Preload) -> None:
+        def done(problem: str) -> None:
+            if not self._closing:
+                self._feed(Preloaded(self._now(), effect.token, problem))
+
+        self._engine.preload(effect.request, done)
 
     def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
         by_message = tuple(r for r in ranks if self._mode(r) == "message")

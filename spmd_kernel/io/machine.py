@@ -9,8 +9,8 @@ from pathlib import Path
 from .. import kernelspecs
 from ..core.model import Facts, Rank
 from ..engines.cgroup import memory_left
-from ..engines.processes import Tree
 from ..gpus import visible_gpus
+from ..rank.processes import Tree
 from .logfiles import probe
 
 ROOT = Path("/")
@@ -51,7 +51,7 @@ def survey(
 
 def _families(pids: Mapping[Rank, int]) -> dict[Rank, list[int]]:
     """Each rank's process and all below it, but for those of other ranks."""
-    tree = Tree.now()
+    tree = Tree()
     ranks = frozenset(pids.values())
     return {rank: [pid, *tree.below(pid, without=ranks)] for rank, pid in pids.items()}
 

@@ -44,6 +44,8 @@ CELLS = [
     "%processes 2",
     "%processes 3 --fresh",
     "%processes 1",
+    "%processes 2 --preload torch --fresh",
+    "%processes 2 --preload no_such --fresh",
     "%processes 0",
     "%processes 3 --keep",
     "%processes 1 --keep",

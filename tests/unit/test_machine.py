@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from spmd_kernel.engines.cgroup import memory_left, oom_kills
-from spmd_kernel.engines.processes import Tree
 from spmd_kernel.gpus import visible_gpus
 from spmd_kernel.io.machine import survey
+from spmd_kernel.rank.processes import Tree
 
 V2 = "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = "35 31 0:32 {} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -135,7 +135,7 @@ def test_what_ranks_use_with_their_children() -> None:
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])",
     ]
     with subprocess.Popen(shell, stdin=subprocess.PIPE) as rank:
-        child = _until(lambda: Tree.now().below(rank.pid))[0]
+        child = _until(lambda: Tree().below(rank.pid))[0]
         _until(lambda: survey({0: rank.pid}, usage=True).cpu[0] >= 0.2)
         held = {rank.pid: 5, child: 7, os.getpid(): 100, 1: 1000}
         facts = survey({0: rank.pid, 1: os.getpid()}, usage=True, gpu_memory=held)

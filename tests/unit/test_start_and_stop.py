@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from spmd_kernel.core.model import Cause, Exit, Facts, Signalled, ToRank
+from spmd_kernel.core.model import Cause, Exit, Facts, Preload, Signalled, ToRank
 
 from ..world import GIB, World, start
 
@@ -166,3 +166,41 @@ def test_exit_in_a_cell_ends_the_kernel() -> None:
     world.settle()
     assert cell.reply["status"] == "ok"
     assert world.exits == [0]
+
+
+def test_what_cannot_be_preloaded_costs_no_rank() -> None:
+    world = start(2)
+    old = dict(world.ranks)
+    cell = world.run("%processes 3 --preload no_such,torch")
+    assert "no_such cannot be imported" in cell.reply["evalue"]
+    assert world.ranks == old
+    assert world.run("x = 1").reply["status"] == "ok"
+
+
+def test_ranks_are_forked_from_a_process_that_has_imported_it() -> None:
+    world = start()
+    cell = world.run("%processes 2 --preload torch,jax --env A=1")
+    assert "preloaded torch, jax" in cell.text
+    prepared = next(e.request for e in world.effects if isinstance(e, Preload))
+    launched = world.launches[-1].request
+    assert prepared.preload == launched.preload == ("torch", "jax")
+    (spec,) = prepared.ranks
+    assert spec.env["OMP_NUM_THREADS"] == spec.env["A"] == "1"
+    assert all(rank.env.items() >= spec.env.items() for rank in launched.ranks)
+    world.die(world.ranks[1])
+    assert "preload" not in world.run("%processes 2 --preload torch").text  # it is what they have
+    assert world.launches[-1].request.preload == ("torch", "jax")
+    world.run("%processes 2 --fresh")
+    assert world.launches[-1].request.preload == ()
+
+
+def test_stop_ends_the_wait_for_a_preload() -> None:
+    world = start()
+    cell = world.execute("%processes 2 --preload torch")
+    while not world.preloads:
+        assert world.step()
+    world.ask("interrupt_request", {}, channel="control")
+    assert cell.reply["ename"] == "KeyboardInterrupt"
+    world.preloaded()  # too late
+    assert world.run("x = 1").reply["status"] == "ok"
+    assert len(world.ranks) == 1

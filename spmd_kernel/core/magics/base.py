@@ -71,6 +71,19 @@ class Stacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare:
+    """Import modules before ``size`` ranks are forked; resumed with why that failed, or "".
+
+    ``env`` and ``kernel`` as in `Start`.  The present ranks are not touched.
+    """
+
+    modules: tuple[str, ...]
+    size: int
+    env: Mapping[str, str]
+    kernel: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
     """Publish text on the cell's stdout stream; resumed with ``None``."""
 
@@ -92,7 +105,8 @@ class Start:
     are missing are started, with the environment of the present world and ``env`` on top; ``anew``
     names the ranks to start instead, whether they are alive or dead.  Otherwise the old ranks are
     stopped first and the new ones get ``env`` and run ``kernel`` (a kernelspec; ``None``: the one
-    they ran so far).  `UsageError` or `RankLost` is thrown into the generator when one cannot start;
+    they ran so far).  The modules of ``preload`` are imported already in the new ones,
+    if those are all ranks.  `UsageError` or `RankLost` is thrown into the generator when one cannot start;
     with ``keep`` the live ranks are then as they were, and numbers that were new are gone again.
     """
 
@@ -101,9 +115,10 @@ class Start:
     keep: bool = False
     kernel: str | None = None
     anew: tuple[Rank, ...] | None = None
+    preload: tuple[str, ...] = ()
 
 
-Step = Ask | Run | Look | Stacks | Say | Page | Start
+Step = Ask | Run | Look | Stacks | Prepare | Say | Page | Start
 Steps = Generator[Step, Any, None]
 
 
@@ -148,6 +163,7 @@ class RankView:
     cause: str = ""
     generation: int = 0
     since: float | None = None
+    start: str = ""  # how its process was started: fork or spawn
 
 
 class Context(Protocol):
@@ -159,6 +175,10 @@ class Context(Protocol):
     @property
     def kernel(self) -> str:
         """The kernelspec that the present ranks run."""
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """The modules that were imported before the present ranks were forked."""
 
     @property
     def world(self) -> tuple[RankView, ...]: ...

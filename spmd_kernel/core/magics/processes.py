@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from .base import (
     Magic,
     OnError,
     Option,
+    Prepare,
     Say,
     Start,
     StartReport,
@@ -47,7 +48,8 @@ OURS = frozenset(  # set by us, differently on each rank
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES"]
 )
 _USAGE = f"""\
-%processes N|auto [--keep|--fresh] [--kernel NAME] [--env K=V …] [--on-error wait|stop]
+%processes N|auto [--keep|--fresh] [--kernel NAME] [--env K=V …] [--preload MODULE,…]
+                  [--on-error wait|stop]
                   {viewing.USAGE}"""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -61,6 +63,9 @@ Run every cell from here on on N ranks: N processes, each an ordinary kernel. St
                   are started, those from N on are stopped
   --fresh         restart the ranks even if N of them are alive; their memory is lost
   --env K=V       a variable for the environment of the ranks to be started; may be repeated
+  --preload M,…   import modules once, before the ranks are forked: `--preload torch,jax` makes
+                  `import torch` instant and its memory shared. Environment variables that such a
+                  module reads when it is imported must be set by --env, not in a cell
   --kernel NAME   the kernelspec that the ranks run, of the same language: another environment
   --on-error      what the others do when a rank fails: `wait` lets them go on, `stop` interrupts
                   those still running 5 s later (the default where nobody can answer: nbclient,
@@ -85,6 +90,7 @@ Examples:
   %processes auto --env OMP_NUM_THREADS=2
   %processes 4 --fresh --on-error stop
   %processes 8 --keep
+  %processes 8 --preload torch
 
 See also: %restart, %ranks, %rank, %%rank.
 """
@@ -105,12 +111,13 @@ class _Options:
     env: dict[str, str] = field(default_factory=dict)
     on_error: OnError | None = None
     kernel: str | None = None
+    preload: tuple[str, ...] = ()
     view: Viewing = field(default_factory=Viewing)
 
     @property
     def asks_for_ranks(self) -> bool:
         named = self.size is not None or self.kernel is not None
-        return named or self.fresh or self.keep or bool(self.env)
+        return named or self.fresh or self.keep or bool(self.env or self.preload)
 
     def moves(self, context: Context) -> bool:
         """The ranks shall run another kernelspec than they do."""
@@ -153,7 +160,7 @@ def _only_settings(options: _Options, context: Context) -> Steps:
 
 def _bring_about(
     size: int, options: _Options, context: Context, facts: Facts, policy: OutputPolicy
-) -> Generator[Ask | Start, Any, list[str]]:
+) -> Generator[Ask | Prepare | Start, Any, list[str]]:
     """The ranks that are missing; what to say about it, the main thing first."""
     dead = down(context)
     anew = options.fresh or options.moves(context)
@@ -168,8 +175,10 @@ def _bring_about(
         return (yield from resize(size, options.env, context, policy, _devices(facts)))
     alive = len(context.world) - len(dead)
     require_memory(size, _with_freed(facts))
-    report = yield Start(size, options.env, kernel=options.kernel)
-    return _started(report, took(report, policy, "in"), size, alive, facts)
+    yield from _prepare(size, options)
+    report = yield Start(size, options.env, kernel=options.kernel, preload=options.preload)
+    parts = _started(report, took(report, policy, "in"), size, alive, facts)
+    return [parts[0], *_preloaded(options), *parts[1:]]
 
 
 def _revive(
@@ -181,7 +190,22 @@ def _revive(
     found = yield from ties(kept, context)
     require_no_jax(found, dead)
     report = yield Start(size, keep=True)
-    return back(report, took(report, policy, "after"), kept, found) + _env_note(options)
+    return back(report, took(report, policy, "after"), kept, found) + _notes(context, options)
+
+
+def _prepare(size: int, options: _Options) -> Generator[Prepare, str, None]:
+    """Before the old ranks go: if it fails, nothing is lost. Raises `UsageError`."""
+    if options.preload and (
+        problem := (yield Prepare(options.preload, size, options.env, options.kernel))
+    ):
+        raise UsageError(
+            f"--preload: {problem}",
+            "the ranks are as they were; leave it out, or install what is missing where they run",
+        )
+
+
+def _preloaded(options: _Options) -> list[str]:
+    return [f"preloaded {listed(list(options.preload))}"] if options.preload else []
 
 
 # ---------------------------------------------------------------- reading
@@ -198,6 +222,7 @@ def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
         dict(map(_variable, arguments.values.get("--env", ()))),
         next((known for known in ON_ERROR if known == arguments.last("--on-error")), None),
         arguments.last("--kernel"),
+        _modules(arguments.values.get("--preload", ())),
         viewing.read(arguments),
     )
 
@@ -205,7 +230,7 @@ def _read(call: Call, context: Context) -> Generator[Ask, Any, _Options]:
 def _require_one_wish(arguments: Arguments) -> None:
     if "--keep" not in arguments.values:
         return
-    for other in ("--fresh", "--kernel"):
+    for other in ("--fresh", "--kernel", "--preload"):
         if other in arguments.values:
             what = f"--keep and {other} exclude each other: {other} starts every rank anew"
             raise UsageError(what, "leave one of them out")
@@ -249,6 +274,16 @@ def _variable(text: str) -> tuple[str, str]:
     if name in OURS:
         raise UsageError(f"--env {name}: each rank has its own {name}", "leave it out")
     return name, value
+
+
+def _modules(given: Iterable[str]) -> tuple[str, ...]:
+    names = [name.strip() for text in given for name in text.split(",")]
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(
+                f"--preload needs names of modules, not {name!r}", "write --preload torch,jax"
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def _require_kernel(name: str, facts: Facts, settings: Settings) -> None:
@@ -336,13 +371,14 @@ def _already(context: Context, options: _Options) -> list[str]:
     if busy:
         verb = "is" if len(busy) == 1 else "are"
         parts.append(f"{name_ranks(busy)} {verb} still busy (--fresh restarts all)")
-    return parts + _env_note(options)
+    return parts + _notes(context, options)
 
 
-def _env_note(options: _Options) -> list[str]:
-    if not options.env:
-        return []
-    return [f"--env {listed(list(options.env))} is for ranks started anew (add --fresh)"]
+def _notes(context: Context, options: _Options) -> list[str]:
+    given = [f"--env {listed(list(options.env))}"] if options.env else []
+    if not set(options.preload) <= set(context.preload):
+        given.append(f"--preload {','.join(options.preload)}")
+    return [f"{what} is for ranks started anew (add --fresh)" for what in given]
 
 
 def _started(report: StartReport, took: str, size: int, old: int, facts: Facts) -> list[str]:
@@ -370,6 +406,7 @@ PROCESSES = Magic(
         Option("--fresh"),
         Option("--kernel", "NAME"),
         Option("--env", "K=V"),
+        Option("--preload", "MODULE,…"),
         Option("--on-error", "wait|stop", ON_ERROR),
         *viewing.OPTIONS,
     ),

@@ -16,6 +16,7 @@ _HELP = """\
 A table of the ranks:
   rank        its number
   pid         its process
+  start       how that was started: `fork` (from a warm interpreter: quick) or `spawn`
   state       idle, busy, starting or dead
   last cell   how many seconds its last cell took (%timing has more)
   CPU         seconds of CPU time since it was started, of its child processes too
@@ -29,8 +30,8 @@ A table of the ranks:
 """
 
 _GPU = "GPU"
-_HEAD = ("rank", "pid", "state", "last cell", "CPU", "RSS", _GPU, "exit cause")
-_LEFT = frozenset({"state", "exit cause"})  # texts; numbers are aligned to the right
+_HEAD = ("rank", "pid", "start", "state", "last cell", "CPU", "RSS", _GPU, "exit cause")
+_LEFT = frozenset({"start", "state", "exit cause"})  # texts; numbers are aligned to the right
 
 
 def _ranks(call: Call, context: Context) -> Steps:
@@ -54,6 +55,7 @@ def _row(view: RankView, facts: Facts) -> tuple[str, ...]:
     return (
         str(view.rank),
         "-" if view.pid is None else str(view.pid),
+        view.start or "-",
         view.state,
         "-" if view.seconds is None else f"{view.seconds:.2f} s",
         "-" if cpu is None else f"{cpu:.1f} s",

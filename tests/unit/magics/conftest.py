@@ -23,6 +23,7 @@ class World:
     settings: Settings = field(default_factory=lambda: Settings(session="s"))
     on_error: str | None = None
     headless: bool = False
+    preload: tuple[str, ...] = ()
     policy: OutputPolicy = field(default_factory=OutputPolicy)
     words: dict[int, str] = field(default_factory=dict)  # what each rank said
     timings: tuple[Timing, ...] = ()
