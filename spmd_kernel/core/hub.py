@@ -11,11 +11,17 @@ from typing import Any
 
 from .cell import Cell
 from .cells import Cells
-from .comms import Comms
+from .comms import COMMS, Comms
 from .content import dumps
+from .control import REQUEST, needs_ranks
+from .control.base import Alone
+from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
-from .errors import BadMessage, InternalError, SpmdError
+from .desk import Desk
+from .errand import Errand
+from .errors import BadMessage, InternalError, Interrupted, SpmdError
 from .group import Group
+from .journal import CellLog
 from .late import Late
 from .magics import MAGICS
 from .magics.base import Ask, Look, Page, Run, Say, Start, StartReport
@@ -31,6 +37,7 @@ from .model import (
     FromRank,
     Interrupt,
     LogFailed,
+    Message,
     Rank,
     RankExited,
     RankReady,
@@ -47,6 +54,7 @@ from .replies import payload_of
 from .reports import Reports
 from .requests import Requests
 from .stage import Stage
+from .status_comms import TIMER, StatusComms
 from .stdin import Stdin
 from .timings import Timing, Timings
 from .transcript import Transcript
@@ -65,7 +73,15 @@ class Hub:
         self.display_ids = DisplayIds()
         self.transcript = Transcript(self.stage)
         self.late = Late(self.stage, self.display_ids)
-        self.comms = Comms(self.stage, self.late.flush)
+        self.desk = Desk(self)
+        self.status_comms = StatusComms(
+            self.stage,
+            lambda: snapshot(self.desk),
+            with_resources,
+            lambda resume: self._look(Look(), resume),
+            lambda: self.desk.state == "busy",
+        )
+        self.comms = Comms(self.stage, self.status_comms, self.late.flush)
         self.cells = Cells(
             self.stage,
             self.group,
@@ -76,7 +92,14 @@ class Hub:
             self.stdin.withdraw,
         )
         self.requests = Requests(
-            self.stage, self, self.group, self.cells, self.comms, self.stdin, self._perform
+            self.stage,
+            self,
+            self.group,
+            self.cells,
+            self.comms,
+            self.stdin,
+            self._perform,
+            self.desk,
         )
         self.reports = Reports(
             self.stage,
@@ -105,6 +128,7 @@ class Hub:
         try:
             self._dispatch(event)
             self.cells.next()
+            self.status_comms.after(event)
         except BadMessage as error:
             self.stage.log("warning", f"dropped: {error}")
         except Exception as error:
@@ -191,12 +215,31 @@ class Hub:
             self.stage.emit(Interrupt(ranks))
         self.cells.interrupt()
 
+    def interrupt_some(self, ranks: tuple[Rank, ...]) -> None:
+        """Of the ranks that are at work these alone; their questions are void."""
+        for rank in ranks:
+            self.stdin.lost(rank)
+        fanout = self.cells.rounds.fanout
+        in_cell = tuple(r for r in ranks if fanout is not None and r in fanout.running)
+        if beside := tuple(rank for rank in ranks if rank not in in_cell):
+            self.stage.emit(Interrupt(beside))
+        if fanout is not None and in_cell:
+            self.cells.rounds.interrupt_some(fanout, in_cell)
+
+    def busy(self) -> tuple[Rank, ...]:
+        """Ranks that are at work for a client."""
+        fanout = self.cells.rounds.fanout
+        in_cell = fanout.running if fanout is not None else ()
+        return tuple(sorted({*in_cell, *self._busy_beside_the_cell()}))
+
     def _busy_beside_the_cell(self) -> tuple[Rank, ...]:
         busy, cell = self.comms.busy, self.cells.running
         if cell is not None and cell.fanout is not None:
             busy -= set(cell.fanout.running)
         elif cell is not None and cell.talk is not None:
             busy |= set(cell.talk.asking)
+        elif self.cells.errand is not None:
+            busy |= set(self.cells.errand.asking)
         return tuple(sorted(busy & set(self.group.alive)))
 
     def _abort_held(self) -> None:
@@ -255,6 +298,8 @@ class Hub:
                 talk.step()
             case Look():
                 talk.wait_for(lambda resume: self._look(want, resume))
+            case Alone():
+                self._lend(want, talk)
             case Start():
                 talk.nest(Talk(self._start(want), self._perform, talk.step))
             case StopRanks():
@@ -263,6 +308,13 @@ class Hub:
                 talk.wait_for(lambda resume: self.group.launch(want, resume))
             case _:
                 talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
+
+    def _lend(self, want: Alone, talk: Talk) -> None:
+        errand = Errand(want.script, talk, self._perform)
+        if self.closing:
+            errand.end(Interrupted("the kernel shuts down"))
+        else:
+            self.cells.lend(errand, wait=want.wait)
 
     def _look(self, want: Look, resume: Any) -> Any:
         self._survey_token += 1
@@ -289,6 +341,8 @@ class Hub:
         if not cell.silent:
             self._prelude.user_begins()
         self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
+        count = cell.count if cell.counts else None
+        self.stage.journal.begin(CellLog(cell.msg_id, cell.cell_id, count, cell.silent))
         code = cell.code
         if "%" in code:
             plan = split(code, MAGICS, self.settings.language)
@@ -297,7 +351,7 @@ class Hub:
                 magic = MAGICS[call.name]
                 ends_cell = call is plan.steps[-1] and not plan.rest.strip()
                 self._stores = magic.kind == "cell" or ends_cell
-                yield from magic.run(call, _MagicView(self, cell))
+                yield from magic.run(call, MagicView(self, headless=cell.headless))
             code = plan.rest
             if cell.magics and not code.strip():
                 return
@@ -309,6 +363,7 @@ class Hub:
         self.late.flush(cell.msg_id)
         if not cell.silent:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
+        self.stage.journal.end(cell.msg_id)
         if not failed and not cell.magics:
             self._prelude.remember(cell.code, silent=cell.silent)
         last = cell.last
@@ -325,10 +380,16 @@ class Hub:
     def _from_front(self, event: FromFront) -> None:
         kind = event.message.msg_type
         urgent = kind in ("shutdown_request", "interrupt_request") or event.channel == "stdin"
-        if self._held is not None and not urgent:
-            self._held.append(event)
-        else:
+        if self._held is None or urgent or self._is_ours(event.message):
             self.requests.serve(event)
+        else:
+            self._held.append(event)
+
+    def _is_ours(self, message: Message) -> bool:
+        """No rank is needed to answer it."""
+        if message.msg_type == REQUEST:
+            return not needs_ranks(message)
+        return message.msg_type in COMMS and self.status_comms.concerns(message)
 
     def _is_held(self, msg_id: str) -> bool:
         return any(event.message.msg_id == msg_id for event in self._held or ())
@@ -358,15 +419,36 @@ class Hub:
                 self.group.overdue(generation)
             case "stdin":
                 self.stdin.window_over()
+            case _ if key == TIMER:
+                self.status_comms.due()
+
+    # ---------------------------------------------------------------- what others see
+
+    @property
+    def state(self) -> str:
+        """Of the kernel as a whole."""
+        if self.closing:
+            return "closing"
+        if self._held is not None:
+            return "starting"
+        return "busy" if self.cells.running is not None or self.cells.errand is not None else "idle"
+
+    def waiting(self, msg_id: str) -> bool:
+        """A cell that has not begun."""
+        return self.cells.is_queued(msg_id) or self._is_held(msg_id)
+
+    @property
+    def context(self) -> MagicView:
+        return MagicView(self, headless=False)
 
 
-class _MagicView:
+class MagicView:
     """What a magic sees of the hub (`magics.base.Context`)."""
 
-    def __init__(self, hub: Hub, cell: Cell):
+    def __init__(self, hub: Hub, *, headless: bool):
         self._hub = hub
         self.settings = hub.settings
-        self.headless = cell.headless
+        self.headless = headless
 
     @property
     def kernel(self) -> str:

@@ -212,6 +212,12 @@ class Rounds:
         fanout.overdue = TimeLimit(what, "`%%timeout` with more seconds gives it more time")
         return True
 
+    def interrupt_some(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+        """A client wants these to stop, and the others to go on."""
+        fanout.stopped.update(ranks)
+        self._stage.emit(Interrupt(ranks))
+        self._fence(fanout, ranks)
+
     # ---------------------------------------------------------------- lost messages
 
     def _fence(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
@@ -237,7 +243,8 @@ class Rounds:
     def _reply_was_lost(self, fanout: Fanout, rank: Rank) -> None:
         if rank in fanout.replies or rank in fanout.lost:
             return
-        name = "KeyboardInterrupt" if fanout.interrupted else "ReplyLost"
+        stopped = fanout.interrupted or rank in fanout.stopped
+        name = "KeyboardInterrupt" if stopped else "ReplyLost"
         text = f"rank {rank} ended its part of the cell without a reply"
         error = {"ename": name, "evalue": text, "traceback": [f"{name}: {text}"]}
         self.output(fanout, rank, error_message(error))
@@ -247,7 +254,7 @@ class Rounds:
         cell = self._running()
         if cell is None or rank in fanout.idle or rank in fanout.lost:
             return
-        if not fanout.interrupted:
+        if not (fanout.interrupted or rank in fanout.stopped):
             text = (
                 f"rank {rank}: messages were lost under load; some of its output may be missing\n"
             )
