@@ -322,6 +322,10 @@ class World:
         base = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
         return self.ask("execute_request", {**base, **content}, client=client)
 
+    def control(self, command: Any, **arguments: Any) -> Sent:
+        content = {"command": command, "arguments": arguments}
+        return self.ask("spmd_request", content, channel="control")
+
     def run(self, code: str, **content: Any) -> Sent:
         sent = self.execute(code, **content)
         self.settle()

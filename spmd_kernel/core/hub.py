@@ -254,6 +254,9 @@ class Hub:
         if self.closing:
             return
         self.closing = True
+        self.stdin.withdraw()
+        if self.cells.running is not None:
+            self.stage.journal.end(self.cells.running.msg_id)
         self.cells.abort_all()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more

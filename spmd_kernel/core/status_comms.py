@@ -50,6 +50,7 @@ class StatusComms:
         self._facts = Facts()
         self._glanced = self._told = float("-inf")
         self._armed = False
+        self._is_own = False  # the event at hand: our timer, our survey
 
     # ---------------------------------------------------------------- clients
 
@@ -104,7 +105,8 @@ class StatusComms:
 
     def after(self, event: Event) -> None:
         """Something has happened; the machines have dealt with it."""
-        if not self._clients or self._armed or _changes_nothing(event):
+        ours, self._is_own = self._is_own, False
+        if ours or not self._clients or self._armed or _changes_nothing(event):
             return
         if self._stage.at >= self._due:
             self._glance()
@@ -112,7 +114,7 @@ class StatusComms:
             self._arm()
 
     def due(self) -> None:
-        self._armed = False
+        self._armed, self._is_own = False, True
         self._glance()
 
     @property
@@ -132,7 +134,10 @@ class StatusComms:
             self._tell_changes()
 
     def _surveyed(self, facts: Facts) -> None:
-        self._facts = facts
+        self._facts, self._is_own = facts, True
+        if self._stage.at < self._told + EVERY:  # something else was told meanwhile
+            self._arm()
+            return
         self._tell_changes()
         if self._is_busy() and self._clients and not self._armed:
             self._armed = True
