@@ -62,6 +62,7 @@ def test_a_cell_that_runs_is_seen_and_interrupted_rank_by_rank(four: Kernel) -> 
     status = until(four, lambda s: s["running"] and len(s["running"]["ranks"]) == 4)
     assert status["running"]["msg_id"] == msg_id
     assert {entry["state"] for entry in status["ranks"]} == {"busy"}
+    status = control(four, "status", resources=True)
     assert all(entry["rss"] > 10_000_000 for entry in status["ranks"])
     assert control(four, "interrupt", ranks=[1, 2]) == {"interrupted": [1, 2]}
     status = until(four, lambda s: s["running"]["ranks"] == [0, 3])

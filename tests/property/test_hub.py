@@ -77,6 +77,7 @@ COMM_KINDS = ["comm_open", "comm_msg", "comm_close"]
 STATUS_COMMS = ["s1", "s2"]
 CONTROL: list[tuple[Any, Any]] = [
     ("status", {}),
+    ("status", {"resources": True}),
     ("interrupt", {}),
     ("interrupt", {"ranks": [0]}),
     ("interrupt", {"ranks": "all"}),

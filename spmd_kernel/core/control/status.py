@@ -18,8 +18,11 @@ CLOCK = "seconds of the kernel's monotonic clock"
 
 
 def _status(arguments: Content, desk: Desk) -> Script:
-    facts: Facts = yield Look()
-    return {"now": desk.at, **with_resources(snapshot(desk), facts)}
+    status = snapshot(desk)
+    if arguments.flag("resources"):
+        facts: Facts = yield Look()
+        status = with_resources(status, facts)
+    return {"now": desk.at, **status}
 
 
 def snapshot(desk: Desk) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _object(description: str = "", **properties: Schema) -> Schema:
+def _object(description: str = "", **properties: Schema) -> dict[str, Any]:
     """All of them are there."""
     said = {"description": description} if description else {}
     return {
@@ -109,18 +112,19 @@ def _maybe(kind: str, description: str = "") -> Schema:
     return {"type": [kind, "null"], **({"description": description} if description else {})}
 
 
-RANK = {
-    **_object(
-        rank={"type": "integer"},
-        state={"enum": RANK_STATES},
-        pid=_maybe("integer"),
-        generation={"type": "integer", "description": "tells processes of one rank number apart"},
-        busy_since=_maybe("number", "since when it runs the cell, by the clock of now"),
-        last_seconds=_maybe("number", "how long its last cell took"),
-        cause=_maybe("string", "what a dead rank died of"),
-        rss=_maybe("integer", "bytes of resident memory"),
-    ),
+RESOURCES: dict[str, Schema] = {
+    "rss": _maybe("integer", "bytes of resident memory; with resources"),
 }
+_RANK: dict[str, Schema] = _object(
+    rank={"type": "integer"},
+    state={"enum": RANK_STATES},
+    pid=_maybe("integer"),
+    generation={"type": "integer", "description": "tells processes of one rank number apart"},
+    busy_since=_maybe("number", "since when it runs the cell, by the clock of now"),
+    last_seconds=_maybe("number", "how long its last cell took"),
+    cause=_maybe("string", "what a dead rank died of"),
+)
+RANK: Schema = {**_RANK, "properties": {**_RANK["properties"], **RESOURCES}}
 DATA = _object(
     now={"type": "number", "description": CLOCK},
     state={"enum": ["starting", "idle", "busy", "closing"]},
@@ -168,4 +172,21 @@ DATA = _object(
     ),
 )
 
-COMMANDS = (Command("status", "the ranks, the running cell, the settings", _status, DATA),)
+ARGUMENTS: dict[str, Schema] = {
+    "resources": {
+        "type": "boolean",
+        "default": False,
+        "description": "also what each rank holds of the machine: some system calls per rank",
+    }
+}
+
+COMMANDS = (
+    Command(
+        "status",
+        "the ranks, the running cell, the settings",
+        _status,
+        DATA,
+        ARGUMENTS,
+        example={"resources": True},
+    ),
+)

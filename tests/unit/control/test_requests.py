@@ -27,7 +27,7 @@ def test_each_command_is_documented_and_its_example_is_right(name: str) -> None:
 
 def test_a_reply_is_framed_and_goes_to_its_sender_alone() -> None:
     world = start(2)
-    sent = world.control("status")
+    sent = world.control("status", resources=True)
     world.survey()
     assert sent.kinds == ["status", "spmd_reply", "status"]
     assert sent.states == ["busy", "idle"]
@@ -65,7 +65,7 @@ def test_arguments_may_be_left_out() -> None:
         ({"command": "statsu"}, 'no command "statsu"', "did you mean status?"),
         ({"command": ["status"]}, 'no command ["status"]', "status"),
         ({"command": "status", "arguments": []}, "arguments is [], not an object", "status"),
-        ({"command": "status", "arguments": {"a": 1}}, 'has no "a": it may have nothing', ""),
+        ({"command": "status", "arguments": {"a": 1}}, 'has no "a": it may have resources', ""),
         ({"command": "interrupt", "arguments": {"rank": 1}}, "did you mean ranks?", "interrupt"),
         ({"command": "interrupt", "arguments": {"ranks": 1}}, "not a string or an array", ""),
         ({"command": "interrupt", "arguments": {"ranks": ["0"]}}, '["0"]', ""),

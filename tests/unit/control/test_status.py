@@ -11,7 +11,8 @@ from .asking import now
 def test_the_ranks_at_rest() -> None:
     world = start(2)
     world.facts = Facts(rss={0: 1000})
-    status = now(world, "status")
+    assert "rss" not in now(world, "status")["ranks"][0]
+    status = now(world, "status", resources=True)
     assert (status["state"], status["size"], status["running"]) == ("idle", 2, None)
     assert status["versions"]["implementation"] == "fake"
     first, second = status["ranks"]
@@ -84,7 +85,7 @@ def test_while_it_shuts_down() -> None:
 
 def test_the_answer_is_plain_json() -> None:
     world = start(1)
-    sent = world.control("status")
+    sent = world.control("status", resources=True)
     world.survey()
     assert b"NaN" not in sent.replies[0].content
     json.loads(sent.replies[0].content)
