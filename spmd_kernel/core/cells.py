@@ -57,13 +57,15 @@ class Cells:
         self._queue.append(parse(event))
         self.next()
 
-    def lend(self, errand: Errand, *, wait: bool) -> None:
-        """The ranks for a script of no cell, in its turn."""
+    def lend(self, errand: Errand, *, wait: bool, first: bool = False) -> None:
+        """The ranks for a script of no cell, in its turn, or as the next one."""
         if not wait and (what := self._engaged()):
             errand.end(UsageError(what, "wait for it or press Stop; or ask with wait: true"))
+        elif first:
+            self._queue.appendleft(errand)
         else:
             self._queue.append(errand)
-            self.next()
+        self.next()
 
     def _engaged(self) -> str:
         """Why the ranks are not free, in words."""

@@ -72,3 +72,6 @@ class Desk:
             self._hub.interrupt()
         elif ranks:
             self._hub.interrupt_some(ranks)
+
+    def make_way(self, ranks: tuple[Rank, ...]) -> None:
+        self._hub.make_way(ranks)

@@ -78,7 +78,7 @@ class Hub:
             self.stage,
             lambda: snapshot(self.desk),
             with_resources,
-            lambda resume: self._look(Look(), resume),
+            lambda resume: self._look(Look(usage=True), resume),
             lambda: self.desk.state == "busy",
         )
         self.comms = Comms(self.stage, self.status_comms, self.late.flush)
@@ -226,6 +226,15 @@ class Hub:
         if fanout is not None and in_cell:
             self.cells.rounds.interrupt_some(fanout, in_cell)
 
+    def make_way(self, ranks: tuple[Rank, ...]) -> None:
+        """Of ``ranks`` those that run the cell are killed, which ends it, or all are interrupted."""
+        fanout = self.cells.rounds.fanout
+        stuck = tuple(r for r in ranks if fanout is not None and r in fanout.running)
+        if stuck:
+            self.group.end(stuck, "was killed to be restarted, as a client asked")
+        else:
+            self.interrupt()
+
     def busy(self) -> tuple[Rank, ...]:
         """Ranks that are at work for a client."""
         fanout = self.cells.rounds.fanout
@@ -317,7 +326,7 @@ class Hub:
         if self.closing:
             errand.end(Interrupted("the kernel shuts down"))
         else:
-            self.cells.lend(errand, wait=want.wait)
+            self.cells.lend(errand, wait=want.wait, first=want.first)
 
     def _look(self, want: Look, resume: Any) -> Any:
         self._survey_token += 1

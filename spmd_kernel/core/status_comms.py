@@ -16,6 +16,7 @@ from .stage import Stage
 
 TARGET = "spmd.status"
 EVERY = 0.5  # seconds between two messages
+CLOCK = 0.001  # a timer may fire so much early
 GLANCE = 0.05  # seconds between two looks whether something has changed
 MOST = 16  # pages that are reloaded open it again and again, and close nothing
 TIMER = "status"
@@ -115,7 +116,15 @@ class StatusComms:
 
     def due(self) -> None:
         self._armed, self._is_own = False, True
-        self._glance()
+        if self._is_early:
+            self._arm()
+        else:
+            self._glance()
+
+    @property
+    def _is_early(self) -> bool:
+        """Something was told while the timer ran, or the survey."""
+        return self._stage.at < self._told + EVERY - CLOCK
 
     @property
     def _due(self) -> float:
@@ -135,7 +144,7 @@ class StatusComms:
 
     def _surveyed(self, facts: Facts) -> None:
         self._facts, self._is_own = facts, True
-        if self._stage.at < self._told + EVERY:  # something else was told meanwhile
+        if self._is_early:
             self._arm()
             return
         self._tell_changes()

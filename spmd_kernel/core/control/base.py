@@ -28,11 +28,13 @@ __all__ = ["Alone", "Command", "Desk", "Raw", "Schema"]
 class Alone:
     """Want: run a script while no cell runs, in its turn among the cells; resumed with its result.
 
-    While a cell runs or waits to run it is a `UsageError`, unless ``wait``.
+    While a cell runs or waits to run it is a `UsageError`, unless ``wait``; ``first``: then before
+    the cells that wait.
     """
 
     script: Script
     wait: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,9 @@ class Desk(Protocol):
 
     def interrupt(self, ranks: tuple[Rank, ...] | None) -> None:
         """Those of ``ranks`` that are at work; ``None``: as Stop does."""
+
+    def make_way(self, ranks: tuple[Rank, ...]) -> None:
+        """End the running cell: kill those of ``ranks`` that run it, interrupt the others."""
 
 
 # ---------------------------------------------------------------- the command itself

@@ -10,7 +10,7 @@ from ..conversation import Script
 from .base import Alone, Command, Desk, Schema
 from .speech import spoken
 
-FLAGS = ("fresh",)
+FLAGS = ("keep", "fresh")
 VALUES = ("kernel", "on_error", "output", "show", "log_dir")
 
 
@@ -47,6 +47,10 @@ ARGUMENTS: dict[str, Schema] = {
         "anyOf": [{"type": "integer"}, {"enum": ["auto"]}],
         "description": "how many ranks; auto: one per visible GPU",
     },
+    "keep": {
+        "type": "boolean",
+        "description": "grow or shrink: the ranks that stay keep their memory",
+    },
     "fresh": {"type": "boolean", "description": "restart the ranks even if so many are alive"},
     "kernel": _text("the kernelspec that the ranks run"),
     "env": {
@@ -60,10 +64,10 @@ ARGUMENTS: dict[str, Schema] = {
     "log_dir": _text("append the text of each rank to files there; empty: no more"),
     "wait": WAIT,
 }
-DATA: Schema = {
+SAID: Schema = {
     "type": "object",
     "properties": {
-        "text": _text("what %processes would have said"),
+        "text": _text("what the magic would have said"),
         "size": {"type": "integer", "description": "the world size now"},
     },
     "required": ["text", "size"],
@@ -74,7 +78,7 @@ COMMANDS = (
         "processes",
         "start ranks, as %processes does; answers when they are ready",
         _processes,
-        DATA,
+        SAID,
         ARGUMENTS,
         example={"size": 4},
         acts=True,

@@ -20,7 +20,7 @@ CLOCK = "seconds of the kernel's monotonic clock"
 def _status(arguments: Content, desk: Desk) -> Script:
     status = snapshot(desk)
     if arguments.flag("resources"):
-        facts: Facts = yield Look()
+        facts: Facts = yield Look(usage=True)
         status = with_resources(status, facts)
     return {"now": desk.at, **status}
 
@@ -48,7 +48,12 @@ def with_resources(status: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 
 
 def _held(rank: Rank, facts: Facts) -> dict[str, Any]:
-    return {"rss": facts.rss.get(rank)}
+    gpu = facts.gpu_memory or {}
+    return {
+        "cpu": facts.cpu.get(rank),
+        "rss": facts.rss.get(rank),
+        "gpu_memory": gpu.get(rank),
+    }
 
 
 def _rank(view: RankView, busy_since: float | None) -> dict[str, Any]:
@@ -113,7 +118,13 @@ def _maybe(kind: str, description: str = "") -> Schema:
 
 
 RESOURCES: dict[str, Schema] = {
-    "rss": _maybe("integer", "bytes of resident memory; with resources"),
+    "cpu": _maybe(
+        "number", "seconds of CPU time, with child processes; this and what follows: with resources"
+    ),
+    "rss": _maybe("integer", "bytes of resident memory"),
+    "gpu_memory": _maybe(
+        "integer", "bytes on NVIDIA devices; null: none, or the driver does not tell"
+    ),
 }
 _RANK: dict[str, Schema] = _object(
     rank={"type": "integer"},
