@@ -106,6 +106,27 @@ def test_a_dead_rank_is_named_and_brought_back(pair: Kernel) -> None:
     assert {entry["state"] for entry in control(pair, "status")["ranks"]} == {"idle"}
 
 
+STUCK = """\
+import os, signal, time
+if os.environ["RANK"] == "1":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+while True: time.sleep(0.05)
+"""
+
+
+def test_a_rank_that_hears_nothing_is_replaced_while_its_cell_runs(pair: Kernel) -> None:
+    pair.ok("kept = 'still here'")
+    msg_id = pair.send(STUCK)
+    until(pair, lambda s: s["running"] and len(s["running"]["ranks"]) == 2)
+    text = control(pair, "restart", ranks=[1], force=True)["text"]
+    assert text.startswith("rank 1 is back after ") and "rank 0 kept its memory" in text
+    result = pair.collect(msg_id)
+    assert "killed to be restarted" in result.reply["evalue"]
+    assert pair.ok("%rank 0 kept").text.strip() == "'still here'"
+    (*_, stopped) = control(pair, "timing")["cells"][:2]
+    assert 1 in stopped["failed"] and stopped["code"] == "import os, signal, time"
+
+
 PRINTS = """\
 import os, sys, time
 from IPython.display import display
