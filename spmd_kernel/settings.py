@@ -14,6 +14,7 @@ from typing import Any
 from . import kernelspecs
 from .core.errors import UsageError
 from .core.magics.processes import MOST
+from .core.magics.viewing import read_watch
 from .core.model import Settings
 from .core.outputs import MODES
 from .gpus import visible_gpus
@@ -45,7 +46,8 @@ def from_environment(
     ``SPMD_PROCESSES`` (a number, or ``auto``: one per visible GPU, or else 2) wins over the
     ``metadata.spmd.processes`` of our kernelspec; ``SPMD_MAX_PROCESSES`` limits both.
     ``SPMD_OUTPUT`` is how outputs are shown, whatever ``%processes --output`` says, and
-    ``SPMD_KEPT_OUTPUTS`` how many megabytes of them clients can ask for again.
+    ``SPMD_WATCH`` after how many seconds a hang is told of, whatever ``--watch`` says.
+    ``SPMD_KEPT_OUTPUTS``: how many megabytes of outputs clients can ask for again.
     """
     if platform in ("win32", "cygwin"):
         raise UsageError("Windows is not supported", "run Jupyter inside WSL2")
@@ -68,6 +70,7 @@ def from_environment(
         pinned=_limited(pinned, limit) if pinned else None,
         max_processes=limit,
         output=next((mode for mode in MODES if mode == output), None),
+        watch=_watch(environ),
         environ=dict(environ),
         argv=tuple(rest),
         linux=platform.startswith("linux"),
@@ -155,6 +158,16 @@ def _kept_outputs(environ: Mapping[str, str]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise UsageError(f"SPMD_KEPT_OUTPUTS is {text!r}", "a number of megabytes; 0: keep none")
     return int(text) * 1_000_000
+
+
+def _watch(environ: Mapping[str, str]) -> float | None:
+    text = environ.get("SPMD_WATCH", "").strip()
+    try:
+        return read_watch(text) if text else None
+    except UsageError:
+        raise UsageError(
+            f"SPMD_WATCH is {text!r}", "SPMD_WATCH is a number of seconds from 1 on, or off"
+        ) from None
 
 
 def _count(value: Any, where: str, environ: Mapping[str, str]) -> int:

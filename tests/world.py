@@ -21,6 +21,8 @@ from spmd_kernel.core.model import (
     Began,
     CancelTimer,
     Cause,
+    Dump,
+    Dumped,
     Effect,
     Event,
     Exit,
@@ -31,6 +33,7 @@ from spmd_kernel.core.model import (
     Launch,
     Log,
     Message,
+    Pulse,
     RankExited,
     RankReady,
     SetTimer,
@@ -41,6 +44,8 @@ from spmd_kernel.core.model import (
     TimerFired,
     ToFront,
     ToRank,
+    Unblock,
+    Unblocked,
 )
 
 QUIET_EXECUTE = {"silent": True, "store_history": False}
@@ -175,6 +180,10 @@ class World:
         self.graves: list[FakeRank] = []
         self.timers: dict[Hashable, float] = {}
         self.surveys: deque[int] = deque()
+        self.lookouts: deque[Dump | Unblock] = deque()
+        self.stacks: dict[int, str] = {}  # what a rank's dump says, if it answers
+        self.pulses: dict[int, Pulse] = {}
+        self.closed: dict[int, int] = {}  # how many connections of a rank there are to close
         self.sent: dict[str, Sent] = {}
         self.effects: list[Effect] = []
         self.events: list[Event] = []
@@ -223,6 +232,8 @@ class World:
                         self.ranks[rank].stopping = True
             case Survey():
                 self.surveys.append(effect.token)
+            case Dump() | Unblock():
+                self.lookouts.append(effect)
             case Log():
                 self.logs.append(effect)
             case Exit():
@@ -308,19 +319,24 @@ class World:
         raw: bytes | None = None,
         client: bytes = b"client",
         buffers: tuple[bytes, ...] = (),
+        metadata: Mapping[str, Any] | None = None,
         **header: Any,
     ) -> Sent:
         msg_id = f"c{next(self._ids)}"
         header = {"msg_id": msg_id, "msg_type": msg_type, "session": client.hex(), **header}
         body = json.dumps(content).encode() if raw is None else raw
-        sent = Sent(Message(header, {}, {}, body, buffers), channel, (client,))
+        sent = Sent(Message(header, {}, metadata or {}, body, buffers), channel, (client,))
         self.sent[msg_id] = sent
         self.feed(FromFront(self.tick(), channel, sent.idents, sent.message))
         return sent
 
-    def execute(self, code: str, client: bytes = b"client", **content: Any) -> Sent:
+    def execute(
+        self, code: str, client: bytes = b"client", cell_id: str = "", **content: Any
+    ) -> Sent:
+        """``cell_id``: as notebooks do."""
         base = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
-        return self.ask("execute_request", {**base, **content}, client=client)
+        metadata = {"cellId": cell_id} if cell_id else {}
+        return self.ask("execute_request", {**base, **content}, client=client, metadata=metadata)
 
     def control(self, command: Any, **arguments: Any) -> Sent:
         content = {"command": command, "arguments": arguments}
@@ -415,6 +431,17 @@ class World:
     def survey(self) -> None:
         self.feed(Surveyed(self.tick(), self.surveys.popleft(), self.facts))
 
+    def look(self) -> None:
+        """The engine answers the oldest question about ranks."""
+        match self.lookouts.popleft():
+            case Dump(token=token, ranks=ranks):
+                known = {r: self.stacks[r] for r in ranks if r in self.stacks and r in self.ranks}
+                pulses = {r: self.pulses[r] for r in known if r in self.pulses}
+                self.feed(Dumped(self.tick(), token, known, pulses))
+            case Unblock(token=token, ranks=ranks):
+                closed = {r: self.closed.pop(r, 0) for r in ranks if r in self.ranks}
+                self.feed(Unblocked(self.tick(), token, closed))
+
     def fire(self, key: Hashable) -> None:
         self.at = max(self.at, self.timers.pop(key))
         self.feed(TimerFired(self.at, key))
@@ -446,6 +473,8 @@ class World:
             self.answer("typed")
         elif self.surveys:
             self.survey()
+        elif self.lookouts:
+            self.look()
         elif self.timers:
             self.fire(min(self.timers, key=lambda key: self.timers[key]))
         else:

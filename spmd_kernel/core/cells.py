@@ -37,8 +37,11 @@ class Cells:
         perform: Callable[[Talk, Any], None],
         ended: Callable[[Cell, bool], None],
         interrupted: Callable[[], None],
+        began: Callable[[Fanout], None],
+        settled: Callable[[Fanout], None],
     ):
         self._stage = stage
+        self._began = began
         self._ranks = ranks
         self._display_ids = display_ids
         self._script = script
@@ -47,9 +50,10 @@ class Cells:
         self._queue: deque[Cell | Errand] = deque()
         self.running: Cell | None = None
         self.errand: Errand | None = None  # that runs; no cell does then
-        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted)
+        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted, settled)
         self.last_header: Header | None = None
         self.count = 0
+        self.held = False  # ranks are being brought back: the next cell waits for them
 
     # ---------------------------------------------------------------- queue
 
@@ -69,11 +73,15 @@ class Cells:
 
     def _engaged(self) -> str:
         """Why the ranks are not free, in words."""
-        if self.running is None and self.errand is None and not self._queue:
-            return ""
         if self.running is not None and self.running.counts:
             return f"cell [{self.running.count}] is running"
-        return "a cell is running" if self.running is not None else "ranks are being started"
+        if self.running is not None:
+            return "a cell is running"
+        return "ranks are being started" if self.errand or self.held or self._queue else ""
+
+    @property
+    def are_engaged(self) -> bool:
+        return self.running is not None or self.errand is not None or self.held
 
     def queued(self, msg_id: str) -> Cell | None:
         return next((cell for cell in self.waiting if cell.msg_id == msg_id), None)
@@ -88,7 +96,7 @@ class Cells:
 
     def next(self) -> None:
         # A loop, not recursion: a queue of cells that fail at once may be long.
-        while self.running is None and self.errand is None and self._queue:
+        while self.running is None and self.errand is None and self._queue and not self.held:
             item = self._queue.popleft()
             if isinstance(item, Errand):
                 self.errand = item
@@ -158,6 +166,7 @@ class Cells:
         if stores and cell.counts and not code.strip():
             code = commented(cell.code)  # IPython does not count a blank cell
         fanout = self._fanout(cell, want, stores, lambda: self._round_over(cell, talk))
+        fanout.code = code
         cell.fanout = fanout
         cell.stored = cell.stored or stores
         if want.seconds is not None:
@@ -166,6 +175,7 @@ class Cells:
         for rank in want.ranks:
             self._ranks.mark_busy(rank, self._stage.at)
         self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
+        self._began(fanout)
         if stores:
             self._fill_in(cell, tuple(sorted(alive.difference(want.ranks))))
 

@@ -11,6 +11,7 @@ from .errors import TimeLimit
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
+from .stacks import RunningCode
 
 
 class Outputs(Protocol):
@@ -57,6 +58,7 @@ class Fanout:
     started: float
     resume: Callable[[], None]
     stores: bool  # the round that counts: its replies are the cell's
+    code: str = ""  # as it was sent
     replies: dict[Rank, Content] = field(default_factory=dict)
     reply: Message | None = None  # the last one as it came, for world size 1
     idle: set[Rank] = field(default_factory=set)
@@ -73,6 +75,9 @@ class Fanout:
     )  # when its reply or idle came, or it died
     limit: float | None = None  # seconds that it may take
     overdue: TimeLimit | None = None  # it took longer: what is said of that
+
+    def running_code(self) -> RunningCode:
+        return RunningCode.of(self.code)
 
     def is_done(self, rank: Rank) -> bool:
         return rank in self.lost or (rank in self.replies and rank in self.idle)

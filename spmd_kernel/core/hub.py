@@ -6,7 +6,7 @@ it serves a request becomes that request's one error reply, its idle, and one lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cell import Cell
@@ -20,21 +20,26 @@ from .conversation import REPORT, Conversations, Script, Talk
 from .desk import Desk
 from .errand import Errand
 from .errors import BadMessage, InternalError, Interrupted, SpmdError
+from .fanout import Fanout
 from .group import Group
 from .journal import CellLog
+from .ladder import Ladder
 from .late import Late
+from .lookouts import Lookouts
 from .magics import MAGICS
-from .magics.base import Ask, Look, Page, Run, Say, Start, StartReport
+from .magics.base import ANSWER_SECONDS, Ask, Look, Page, Run, Say, Stacks, Start, StartReport
 from .magics.processes import require_memory
 from .magics.split import split
 from .model import (
     Began,
+    Dumped,
     Effect,
     Event,
     Exit,
     Facts,
     FromFront,
     FromRank,
+    Header,
     Interrupt,
     LogFailed,
     Message,
@@ -47,18 +52,24 @@ from .model import (
     Survey,
     Surveyed,
     TimerFired,
+    Unblocked,
 )
-from .outputs import DisplayIds, OutputPolicy
+from .outputs import DisplayIds
 from .prelude import Prelude
 from .replies import payload_of
 from .reports import Reports
 from .requests import Requests
+from .rescue import MEND
+from .stacks import RunningCode
 from .stage import Stage
 from .status_comms import TIMER, StatusComms
 from .stdin import Stdin
-from .timings import Timing, Timings
+from .timings import Timings
 from .transcript import Transcript
-from .wants import LaunchRanks, StopRanks
+from .view import MagicView
+from .wants import LaunchRanks, StopRanks, silent
+from .watch import Watch
+from .where import where
 
 SIGINT = 2
 
@@ -89,7 +100,19 @@ class Hub:
             self._cell_script,
             self._perform,
             self._ended,
-            self.stdin.withdraw,
+            self._ranks_interrupted,
+            self._round_began,
+            self._rank_settled,
+        )
+        self.lookouts = Lookouts(self.stage)
+        self.watch = Watch(self.stage, self.group, self.lookouts, self._cell_header)
+        self.ladder = Ladder(
+            self.stage,
+            self.cells.rounds,
+            self.group,
+            self.lookouts,
+            self._play,
+            self._cell_header,
         )
         self.requests = Requests(
             self.stage,
@@ -111,13 +134,15 @@ class Hub:
             self.late,
             self.transcript,
             self.conversations,
-            self._is_held,
+            self.is_held,
+            lambda: self.ladder.restarted,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
         self._surveys: dict[int, Any] = {}
         self._survey_token = 0
         self._prelude = Prelude()
         self.timings = Timings()
+        self._errand: Talk | None = None  # after Stop ranks are mended, or brought back
         self.closing = False
 
     # ---------------------------------------------------------------- the contract
@@ -162,6 +187,8 @@ class Hub:
             case Surveyed():
                 if resume := self._surveys.pop(event.token, None):
                     resume(event.facts)
+            case Dumped() | Unblocked():
+                self.lookouts.answered(event)
             case LogFailed():
                 self.reports.log_failed(event)
             case Began():
@@ -211,37 +238,21 @@ class Hub:
         """Stop: every rank that is at work for a client, and whatever we are at ourselves."""
         self.stdin.withdraw()
         self._abort_held()
-        if ranks := self._busy_beside_the_cell():
+        if ranks := self.busy_beside_the_cell():
             self.stage.emit(Interrupt(ranks))
-        self.cells.interrupt()
+        if self._errand is not None:
+            self._errand.throw(Interrupted("stopped by the user"))
+        elif not self.ladder.restart():
+            self.cells.interrupt()
+            self.ladder.stopped()
 
-    def interrupt_some(self, ranks: tuple[Rank, ...]) -> None:
-        """Of the ranks that are at work these alone; their questions are void."""
-        for rank in ranks:
-            self.stdin.lost(rank)
+    def where(self) -> Script:
+        """A script of one want; it returns a `where.Where`."""
         fanout = self.cells.rounds.fanout
-        in_cell = tuple(r for r in ranks if fanout is not None and r in fanout.running)
-        if beside := tuple(rank for rank in ranks if rank not in in_cell):
-            self.stage.emit(Interrupt(beside))
-        if fanout is not None and in_cell:
-            self.cells.rounds.interrupt_some(fanout, in_cell)
+        code = fanout.running_code() if fanout is not None else RunningCode()
+        return where(self.group.view(), code, fanout.running if fanout is not None else ())
 
-    def make_way(self, ranks: tuple[Rank, ...]) -> None:
-        """Of ``ranks`` those that run the cell are killed, which ends it, or all are interrupted."""
-        fanout = self.cells.rounds.fanout
-        stuck = tuple(r for r in ranks if fanout is not None and r in fanout.running)
-        if stuck:
-            self.group.end(stuck, "was killed to be restarted, as a client asked")
-        else:
-            self.interrupt()
-
-    def busy(self) -> tuple[Rank, ...]:
-        """Ranks that are at work for a client."""
-        fanout = self.cells.rounds.fanout
-        in_cell = fanout.running if fanout is not None else ()
-        return tuple(sorted({*in_cell, *self._busy_beside_the_cell()}))
-
-    def _busy_beside_the_cell(self) -> tuple[Rank, ...]:
+    def busy_beside_the_cell(self) -> tuple[Rank, ...]:
         busy, cell = self.comms.busy, self.cells.running
         if cell is not None and cell.fanout is not None:
             busy -= set(cell.fanout.running)
@@ -266,6 +277,9 @@ class Hub:
         self.stdin.withdraw()
         if self.cells.running is not None:
             self.stage.journal.end(self.cells.running.msg_id)
+        if self._errand is not None:
+            self._errand.close()
+            self._repaired(None, None)
         self.cells.abort_all()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more
@@ -290,7 +304,7 @@ class Hub:
         match want:
             case Ask():
                 talk.asked = want.ranks
-                message = self.stage.own_request(want.msg_type, want.content)
+                message = self.stage.own_request(want.msg_type, want.content, want.subshell)
                 talk.wait_for(
                     lambda resume: self.conversations.ask(
                         want.ranks, self.group.alive, message, resume, want.channel, want.seconds
@@ -300,6 +314,8 @@ class Hub:
                 assert self.cells.running is not None
                 self.transcript.begin(self.cells.running.msg_id)
                 self.cells.run(talk, want, stores=self._stores)
+            case Stacks():
+                talk.wait_for(lambda resume: self.lookouts.dump(want.ranks, resume))
             case Say():
                 self._say(want.text)
                 talk.step()
@@ -343,6 +359,48 @@ class Hub:
             )
             self.stage.publish("stream", content, cell.message.header)
 
+    def _play(self, script: Script, heard: Callable[[Any], None]) -> None:
+        """Run a script beside the cell; ``heard`` gets what it returns, or None."""
+        Talk(script, self._perform, lambda value, _: heard(value)).step()
+
+    # ---------------------------------------------------------------- Stop, and what hangs
+
+    def _cell_header(self) -> Header | None:
+        cell = self.cells.running
+        return cell.message.header if cell is not None else None
+
+    def _round_began(self, fanout: Fanout) -> None:
+        self.watch.began(fanout)
+
+    def _rank_settled(self, fanout: Fanout) -> None:
+        self.watch.settled(fanout)
+
+    def _ranks_interrupted(self) -> None:
+        self.stdin.withdraw()
+        self.ladder.begin()
+
+    def _after_stop(self, broken: bool, restarted: tuple[Rank, ...]) -> None:
+        """Connections of ranks were closed, or ranks ended; the next cell waits for the repair."""
+        if (broken or restarted) and not self.closing:
+            self.cells.held = True
+            self._errand = Talk(self._repair(broken, restarted), self._perform, self._repaired)
+            self._errand.step()
+
+    def _repair(self, broken: bool, restarted: tuple[Rank, ...]) -> Script:
+        if broken and self.group.alive and self.settings.language == "python":
+            yield silent(self.group.alive, MEND, ANSWER_SECONDS)
+        if restarted:  # all ranks get a new port then
+            yield from self._start(Start(self.group.size, keep=True))
+        else:
+            yield from self.group.renew_environment()
+
+    def _repaired(self, _: Any, error: SpmdError | None) -> None:
+        self._errand = None
+        self.cells.held = False
+        if error is not None:
+            self.stage.log("warning", str(error))
+            self.reports.tell("\n".join(error.lines()) + "\n")
+
     # ---------------------------------------------------------------- a cell
 
     # Whether the `Run` at hand is the round that counts: the last of the cell.
@@ -373,6 +431,8 @@ class Hub:
     def _ended(self, cell: Cell, failed: bool) -> None:
         self.stdin.withdraw()
         self.late.flush(cell.msg_id)
+        self.watch.over(cell.message.header, failed=failed)
+        self._after_stop(*self.ladder.over())
         if not cell.silent:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
         self.stage.journal.end(cell.msg_id)
@@ -403,9 +463,6 @@ class Hub:
             return not needs_ranks(message)
         return message.msg_type in COMMS and self.status_comms.concerns(message)
 
-    def _is_held(self, msg_id: str) -> bool:
-        return any(event.message.msg_id == msg_id for event in self._held or ())
-
     # ---------------------------------------------------------------- timers
 
     def _timer(self, key: Any) -> None:
@@ -420,6 +477,12 @@ class Hub:
                 self.cells.rounds.others_overdue(msg_id)
             case ("overdue", str(msg_id)):
                 self.cells.rounds.survivors_overdue(msg_id)
+            case ("ladder", str(msg_id)):
+                self.ladder.due(msg_id)
+            case ("watch", str(msg_id)):
+                self.watch.due(msg_id)
+            case ("dump", int(token)):
+                self.lookouts.overdue(token)
             case ("no-reply", str(msg_id), int(rank)):
                 self.conversations.gave_no_reply(msg_id, rank)
             case ("limit", str(msg_id)):
@@ -434,62 +497,14 @@ class Hub:
             case _ if key == TIMER:
                 self.status_comms.due()
 
-    # ---------------------------------------------------------------- what others see
-
     @property
-    def state(self) -> str:
-        """Of the kernel as a whole."""
-        if self.closing:
-            return "closing"
-        if self._held is not None:
-            return "starting"
-        return "busy" if self.cells.running is not None or self.cells.errand is not None else "idle"
+    def is_starting(self) -> bool:
+        """The first ranks are not up yet."""
+        return self._held is not None
 
-    def waiting(self, msg_id: str) -> bool:
-        """A cell that has not begun."""
-        return self.cells.is_queued(msg_id) or self._is_held(msg_id)
-
-    @property
-    def context(self) -> MagicView:
-        return MagicView(self, headless=False)
-
-
-class MagicView:
-    """What a magic sees of the hub (`magics.base.Context`)."""
-
-    def __init__(self, hub: Hub, *, headless: bool):
-        self._hub = hub
-        self.settings = hub.settings
-        self.headless = headless
-
-    @property
-    def kernel(self) -> str:
-        return self._hub.group.kernel
-
-    @property
-    def world(self) -> tuple[Any, ...]:
-        return self._hub.group.view()
-
-    @property
-    def on_error(self) -> str | None:
-        return self._hub.cells.rounds.on_error
-
-    def set_on_error(self, value: str) -> None:
-        self._hub.cells.rounds.on_error = value
-
-    @property
-    def policy(self) -> OutputPolicy:
-        return self._hub.stage.policy
-
-    def set_policy(self, value: OutputPolicy) -> None:
-        self._hub.stage.policy = value
-
-    def said(self, rank: Rank) -> str:
-        return self._hub.transcript.of(rank)
-
-    @property
-    def timings(self) -> tuple[Timing, ...]:
-        return self._hub.timings.last()
+    def is_held(self, msg_id: str) -> bool:
+        """It waits for the first ranks."""
+        return any(event.message.msg_id == msg_id for event in self._held or ())
 
 
 def _ends(item: Any) -> bool:

@@ -190,6 +190,38 @@ class Surveyed:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """Signs of life of a process: they stand still while it only waits."""
+
+    switches: int  # of its main thread, to wait for something (a dump takes one itself)
+    cpu: float  # seconds of all its threads
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """Answers `Dump`: what faulthandler wrote. A rank that did not answer within 0.5 s is missing."""
+
+    at: float
+    token: int
+    stacks: Mapping[Rank, str]
+    pulses: Mapping[Rank, Pulse] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unblocked:
+    """Answers `Unblock`.
+
+    ``closed``: how many connections of each rank.  ``refused``: those (file descriptor, inode) that
+    the system did not let us reach; the rank itself can.
+    """
+
+    at: float
+    token: int
+    closed: Mapping[Rank, int]
+    refused: Mapping[Rank, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LogFailed:
     """Files in this folder cannot be written any more; said once for each folder."""
 
@@ -208,6 +240,8 @@ Event = (
     | TimerFired
     | Signalled
     | Surveyed
+    | Dumped
+    | Unblocked
     | LogFailed
 )
 
@@ -287,6 +321,28 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
+class Dump:
+    """Every thread's Python stack, written by faulthandler; answered by `Dumped`."""
+
+    token: int
+    ranks: tuple[Rank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unblock:
+    """Close the TCP connections of these ranks to others of this kernel, from outside.
+
+    Those to ``ports`` (of the stores and JAX coordinators) stay; ``store``: only those to them are
+    closed, at the ranks' own end.  Answered by `Unblocked`.
+    """
+
+    token: int
+    ranks: tuple[Rank, ...]
+    ports: tuple[int, ...]
+    store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append what a rank said to its file in a folder.  A failure is answered by `LogFailed`."""
 
@@ -317,6 +373,8 @@ Effect = (
     | SetTimer
     | CancelTimer
     | Survey
+    | Dump
+    | Unblock
     | AppendLog
     | Log
     | Exit
@@ -340,6 +398,7 @@ class Settings:
     ports: tuple[int, ...] = ()  # held for MASTER_PORT and JAX, an even number
     argv: tuple[str, ...] = ()  # passed on to the ranks
     linux: bool = True
+    watch: float | None = None  # SPMD_WATCH: wins over the magic; seconds, 0 for off
     setup: str = ""  # code that each Python rank runs silently once it is ready
     front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply
     compare: str = ""  # path of the script that `%compare` runs in each Python rank

@@ -44,6 +44,7 @@ class Reports:
         transcript: Transcript,
         conversations: Conversations,
         is_held: Callable[[str], bool],
+        restarted: Callable[[], tuple[Rank, ...]],
     ):
         self._stage = stage
         self._life = life
@@ -55,6 +56,7 @@ class Reports:
         self._transcript = transcript
         self._conversations = conversations
         self._is_held = is_held
+        self._restarted = restarted  # by Stop
 
     def heard(self, event: FromRank) -> None:
         slot = self._group.current(event.rank, event.generation)
@@ -150,9 +152,9 @@ class Reports:
             "hint: `%processes --log-dir DIR` names another folder\n"
         )
         self._stage.log("warning", text.splitlines()[0])
-        self._tell(text)
+        self.tell(text)
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """In the running cell; between cells, in the last one."""
         if self._cells.last_header is not None:
             content = dumps({"name": "stderr", "text": text})
@@ -160,7 +162,7 @@ class Reports:
 
     def _report_death(self, slot: Slot) -> None:
         """At once, in the running cell; between cells, in the last one."""
-        error = RankLost(slot.obituary(), self._recovery())
+        error = RankLost(slot.obituary(), self._recovery(slot))
         content = {
             "ename": error.ename,
             "evalue": str(error),
@@ -168,9 +170,13 @@ class Reports:
         }
         self._stage.log("error", str(error))
         if not self._cells.rounds.lost(slot.rank, content):
-            self._tell("\n".join(error.lines()) + "\n")
+            self.tell("\n".join(error.lines()) + "\n")
 
-    def _recovery(self) -> str:
+    def _recovery(self, slot: Slot) -> str:
+        if slot.rank in self._restarted():
+            return "its variables are lost; it is started again now" + (
+                ", and the other ranks keep theirs" if self._group.size > 1 else ""
+            )
         if self._group.size == 1:
             return "`%restart dead` starts it again; its variables are lost"
         return "`%restart dead` brings it back; the other ranks keep their variables"

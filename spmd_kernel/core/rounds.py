@@ -43,12 +43,17 @@ class Rounds:
         ranks: Ranks,
         running: Callable[[], Cell | None],
         interrupted: Callable[[], None],
+        settled: Callable[[Fanout], None],
     ):
-        """``interrupted`` hears that the ranks at work are: what they wait for is void."""
+        """``interrupted`` hears that the ranks at work are: what they wait for is void.
+
+        ``settled`` hears that one of several ranks is done or dead, while others go on.
+        """
         self._stage = stage
         self._ranks = ranks
         self._running = running
         self._interrupted = interrupted
+        self._one_settled = settled
         self.on_error: str | None = None  # what `--on-error` said
 
     @property
@@ -193,8 +198,8 @@ class Rounds:
         if not ranks:
             return
         fanout.interrupted = True
-        self._interrupted()
         self._stage.emit(Interrupt(ranks))
+        self._interrupted()
         # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
         self._fence(fanout, ranks)
 
@@ -212,8 +217,11 @@ class Rounds:
         fanout.overdue = TimeLimit(what, "`%%timeout` with more seconds gives it more time")
         return True
 
-    def interrupt_some(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+    def interrupt_some(self, ranks: tuple[Rank, ...]) -> None:
         """A client wants these to stop, and the others to go on."""
+        fanout = self.fanout
+        if fanout is None:
+            return
         fanout.stopped.update(ranks)
         self._stage.emit(Interrupt(ranks))
         self._fence(fanout, ranks)
@@ -276,11 +284,13 @@ class Rounds:
         if len(fanout.settled) == len(fanout.ranks):
             self.close(fanout)
             fanout.resume()
+        else:
+            self._one_settled(fanout)
 
     def close(self, fanout: Fanout) -> None:
         """It is over, or broken off: what is still held is shown, and no timer is left."""
         self._show(fanout, fanout.outputs.close(self._stage.at))
-        for kind in ("fence", "on-error", "overdue", "output", "limit"):
+        for kind in ("fence", "on-error", "overdue", "output", "limit", "ladder", "watch"):
             self._stage.cancel((kind, fanout.msg_id))
 
 

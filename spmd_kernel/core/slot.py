@@ -86,4 +86,6 @@ class Slot:
         if self.state is State.READY and self.busy_since is not None:
             state = "busy"
         cause = self.ended_by or (str(self.cause) if self.cause else "")
-        return RankView(self.rank, self.pid, state, self.seconds, cause, self.generation)
+        return RankView(
+            self.rank, self.pid, state, self.seconds, cause, self.generation, self.busy_since
+        )

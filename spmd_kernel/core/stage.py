@@ -8,6 +8,7 @@ dies, its cell ends, the next one starts) needs no plumbing.  `Hub.handle` empti
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from .content import dumps, execute_content
@@ -31,6 +32,8 @@ class Stage:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.policy = OutputPolicy(settings.output or "live", marks=bool(settings.setup))
+        if settings.watch is not None:
+            self.policy = replace(self.policy, watch=settings.watch)
         self.at = 0.0
         self.effects: list[Effect] = []
         self.journal = Journal(settings.kept_outputs)
@@ -72,8 +75,11 @@ class Stage:
         """An execute_request of ours; not silent, it counts and goes into the history."""
         return self.own_request("execute_request", execute_content(code, silent=silent))
 
-    def own_request(self, msg_type: str, content: Mapping[str, Any]) -> Message:
-        return Message(self.own_header(msg_type), NO_HEADER, {}, dumps(content))
+    def own_request(self, msg_type: str, content: Mapping[str, Any], subshell: str = "") -> Message:
+        header = self.own_header(msg_type)
+        if subshell:
+            header["subshell_id"] = subshell
+        return Message(header, NO_HEADER, {}, dumps(content))
 
     def publish(
         self,

@@ -11,11 +11,11 @@ Engines are found by the entry-point group ``spmd_kernel.engines``; the value is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ..core.model import Cause, LaunchRequest, Rank
+from ..core.model import Cause, LaunchRequest, Pulse, Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,18 @@ class Engine(Protocol):
 
     def pids(self) -> Mapping[Rank, int]:
         """The live processes, for `Survey`."""
+
+    def dump(
+        self,
+        ranks: Sequence[Rank],
+        done: Callable[[Mapping[Rank, str], Mapping[Rank, Pulse]], None],
+    ) -> None:
+        """Have faulthandler write the stacks of ranks; ``done`` hears once, soon (`model.Dump`)."""
+
+    def unblock(
+        self, ranks: Sequence[Rank], ports: Sequence[int], *, store: bool
+    ) -> tuple[Mapping[Rank, int], Mapping[Rank, tuple[tuple[int, int], ...]]]:
+        """Close connections of ranks to their peers (`model.Unblock`); returns (closed, refused)."""
 
     async def close(self) -> None:
         """Kill whatever is left, reap it, remove files and directories. Idempotent."""

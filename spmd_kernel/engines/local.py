@@ -30,6 +30,8 @@ from .base import Endpoint, EngineContext
 from .output import OutputPipe
 from .processes import Tree
 from .rundir import RunDirectory
+from .stacks import Done, Stacks
+from .unblock import unblock
 
 # Transport ipc has no ports; ipykernel appends the number to the path.
 PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
@@ -86,6 +88,7 @@ class LocalEngine:
         self._launches: dict[int, _Launch] = {}  # by generation
         self._live: dict[int, _Process] = {}  # by pid
         self._closed = False
+        self._stacks = Stacks(context.loop)
         self._child_changed = asyncio.Event()
         processes.become_subreaper()
         self._foreign = frozenset(Tree.now().children.get(os.getpid(), ()))
@@ -129,6 +132,7 @@ class LocalEngine:
         connection_file = launch.directory.write(
             f"r{spec.rank}.json", self._connection(launch, prefix)
         )
+        self._stacks.prepare(spec.rank, prefix)
         arguments = rank_arguments(kernelspec, spec.rank, launch.request.argv)
         environ = rank_environ(kernelspec, self._context.environ, spec)
         output = OutputPipe(self._loop)
@@ -188,6 +192,16 @@ class LocalEngine:
         for process in self._of(ranks):
             process.killed |= signum == signal.SIGKILL
             processes.kill_group(process.pid, signum)
+
+    def dump(self, ranks: Sequence[Rank], done: Done) -> None:
+        """See `Engine.dump`."""
+        self._stacks.dump({rank: pid for rank, pid in self.pids().items() if rank in ranks}, done)
+
+    def unblock(
+        self, ranks: Sequence[Rank], ports: Sequence[int], *, store: bool
+    ) -> tuple[dict[Rank, int], dict[Rank, tuple[tuple[int, int], ...]]]:
+        """See `Engine.unblock`."""
+        return unblock(self.pids(), ranks, ports, store=store)
 
     def expect_end(self, ranks: Sequence[Rank]) -> None:
         """See `Engine.expect_end`.  Once a rank is gone, nothing tells which orphans were its own."""
@@ -294,6 +308,7 @@ class LocalEngine:
     async def close(self) -> None:
         """See `Engine.close`."""
         self._closed = True
+        self._stacks.close()
         self._cancel_waiting({spec.rank for _, spec in self._waiting})
         deadline = self._loop.time() + CLOSE_LIMIT
         while self._kill_all() and self._loop.time() < deadline:

@@ -31,6 +31,8 @@ from ..core.model import (
     CancelTimer,
     Cause,
     Channel,
+    Dump,
+    Dumped,
     Effect,
     Event,
     Exit,
@@ -41,6 +43,7 @@ from ..core.model import (
     Log,
     LogFailed,
     Message,
+    Pulse,
     Rank,
     RankExited,
     RankReady,
@@ -54,6 +57,8 @@ from ..core.model import (
     TimerFired,
     ToFront,
     ToRank,
+    Unblock,
+    Unblocked,
 )
 from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
@@ -70,7 +75,7 @@ from .record import Recording
 from .wire import Wire
 
 REPLAYS = 1024  # signatures of clients' messages that are remembered
-PORTS = 16  # held: eight pairs of MASTER_PORT and JAX port, a fresh pair per world
+PORTS = 64  # held: pairs of MASTER_PORT and JAX port, a fresh one per world and broken group
 TIDY_EVENTS = 5000  # a hundred cells of eight ranks
 POLITE_SECONDS = 1.5  # between shutdown_request and SIGTERM
 
@@ -297,6 +302,11 @@ class Driver:
                     self._gpu_memory.ask(lambda used: self._survey(effect, used))
                 else:
                     self._survey(effect)
+            case Dump():
+                self._dump(effect)
+            case Unblock():
+                found = self._engine.unblock(effect.ranks, effect.ports, store=effect.store)
+                self._feed(Unblocked(self._now(), effect.token, *found))
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():
@@ -328,6 +338,13 @@ class Driver:
 
     def _set_timer(self, key: Hashable, at: float) -> None:
         self._deadlines.set(key, at, lambda: self._feed(TimerFired(self._now(), key)))
+
+    def _dump(self, effect: Dump) -> None:
+        def done(stacks: Mapping[Rank, str], pulses: Mapping[Rank, Pulse]) -> None:
+            if not self._closing:
+                self._feed(Dumped(self._now(), effect.token, stacks, pulses))
+
+        self._engine.dump(effect.ranks, done)
 
     def _interrupt(self, ranks: tuple[Rank, ...]) -> None:
         by_message = tuple(r for r in ranks if self._mode(r) == "message")

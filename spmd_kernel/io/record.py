@@ -25,7 +25,7 @@ from ..core.model import Effect, Event, Settings
 TAG = "!"
 CLASSES: Mapping[str, type] = {
     kind.__name__: kind
-    for kind in (*get_args(Event), Settings, model.Message, model.Cause, model.Facts)
+    for kind in (*get_args(Event), Settings, model.Message, model.Cause, model.Facts, model.Pulse)
 }
 READ_BY_RANKS_ENVIRONMENT = {
     "OMP_NUM_THREADS",

@@ -15,6 +15,8 @@ import contextvars
 import faulthandler
 import io
 import os
+import signal
+import stat
 import sys
 import threading
 import warnings
@@ -216,6 +218,32 @@ def installed_hooks() -> Any:
     return None
 
 
+def report_stacks() -> None:
+    """faulthandler writes every thread's stack into the FIFO beside our connection file.
+
+    At a signal that nobody else uses; in C, so also while the interpreter cannot run.
+    """
+    signum = getattr(signal, "SIGRTMAX", 0) - 3
+    path = stacks_file(sys.argv)
+    if signum <= 0 or not path or not hasattr(faulthandler, "register"):
+        return
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        # A signal handler must not wait for a reader: what does not fit into the pipe is lost.
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        faulthandler.register(signum, file=fd, all_threads=True, chain=False)
+
+
+def stacks_file(argv: list[str]) -> str:
+    """The FIFO beside the connection file, which some word names (``-f FILE``, ``--f=FILE``)."""
+    for word in argv[1:]:
+        name = word.rpartition("=")[2]
+        path = name[: -len(".json")] + ".stacks"
+        with contextlib.suppress(OSError, ValueError):
+            if name.endswith(".json") and stat.S_ISFIFO(os.stat(path).st_mode):
+                return path
+    return ""
+
+
 def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
@@ -223,6 +251,7 @@ def main() -> None:
         hooks.when_imported("jax._src.clusters", register_jax)
         sys.meta_path.insert(0, hooks)
         report_crashes()
+        report_stacks()
     tune_streams()
     mark_writes()
     hooks.actions.pop("mpi4py", None)

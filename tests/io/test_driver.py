@@ -32,6 +32,7 @@ from spmd_kernel.core.model import (
     Settings,
 )
 from spmd_kernel.engines.base import Endpoint, EngineContext
+from spmd_kernel.engines.stacks import Done
 from spmd_kernel.io import driver as driver_module
 from spmd_kernel.io.connection import ConnectionInfo
 from spmd_kernel.io.driver import Driver, load_engine
@@ -175,6 +176,7 @@ class ScriptedEngine:
         self.signals: list[tuple[tuple[Rank, ...], int]] = []
         self.stops: list[tuple[tuple[Rank, ...], bool]] = []
         self.expected: list[Rank] = []
+        self.dumps: list[tuple[Rank, ...]] = []
         self.closed = 0
 
     def start(self, request: LaunchRequest) -> None:
@@ -205,6 +207,15 @@ class ScriptedEngine:
 
     def pids(self) -> Mapping[Rank, int]:
         return {}
+
+    def dump(self, ranks: Sequence[Rank], done: Done) -> None:
+        self.dumps.append(tuple(ranks))
+        self.context.loop.call_soon(done, {rank: f"stack of {rank}\n" for rank in ranks}, {})
+
+    def unblock(
+        self, ranks: Sequence[Rank], ports: Sequence[int], *, store: bool
+    ) -> tuple[dict[Rank, int], dict[Rank, tuple[tuple[int, int], ...]]]:
+        return dict.fromkeys(ranks, 1), {}
 
     async def close(self) -> None:
         self.closed += 1

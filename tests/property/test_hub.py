@@ -29,6 +29,7 @@ from spmd_kernel.core.model import (
     Event,
     FromRank,
     Message,
+    Pulse,
     RankExited,
     Signalled,
     ToFront,
@@ -36,6 +37,7 @@ from spmd_kernel.core.model import (
 )
 from spmd_kernel.core.topology import SHARED
 
+from ..dumps import dump
 from ..world import FakeRank, Sent, World, start
 
 CELLS = [
@@ -71,6 +73,14 @@ OUTPUTS: list[tuple[str, Any]] = [
     ("clear_output", {"wait": False}),
     ("unheard_of", {"a": 1}),
 ]
+C10D = "torch/distributed/distributed_c10d.py"
+FRAMES: list[Any] = [
+    None,
+    [],
+    [(C10D, "barrier")],
+    [(C10D, "init_process_group")],
+    [("jaxlib/xla_client.py", "make_cpu_client")],
+]
 CLIENTS = [b"client", b"another client"]
 COMMS = ["k1", "k2", "k3"]
 COMM_KINDS = ["comm_open", "comm_msg", "comm_close"]
@@ -92,6 +102,7 @@ CONTROL: list[tuple[Any, Any]] = [
     ("restart", {"ranks": "-1", "force": True}),
     ("restart", {"ranks": "all", "force": True}),
     ("timing", {"last": 2}),
+    ("where", {}),
     ("outputs", {}),
     ("outputs", {"from": 1, "most": 0}),
     ("outputs", {"msg_id": "none"}),
@@ -471,6 +482,27 @@ class Machine(RuleBasedStateMachine):
         self.world.fire(min(timers, key=lambda key: timers[key]))
 
     # ---------------------------------------------------------------- what must hold
+
+    @precondition(lambda self: self.world.lookouts)
+    @rule()
+    def engine_looks(self) -> None:
+        self.world.look()
+
+    @precondition(lambda self: self.world.lookouts)
+    @rule()
+    def engine_never_answers(self) -> None:
+        self.world.lookouts.popleft()
+
+    @precondition(lambda self: self.world.ranks)
+    @rule(data=st.data(), frames=st.sampled_from(FRAMES), closed=st.integers(0, 2))
+    def stands_somewhere(self, data: st.DataObject, frames: Any, closed: int) -> None:
+        """What the rank's next dumps say; ``None``: nothing."""
+        fake = pick(data, self.world.ranks.values())
+        self.world.stacks.pop(fake.rank, None)
+        if frames is not None:
+            self.world.stacks[fake.rank] = dump("pass", *frames, rank=fake.rank)
+            self.world.pulses[fake.rank] = Pulse(1, 0.0)
+            self.world.closed[fake.rank] = closed
 
     @invariant()
     def no_internal_error(self) -> None:

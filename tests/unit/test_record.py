@@ -19,6 +19,7 @@ from spmd_kernel.core.model import (
     Facts,
     FromFront,
     Message,
+    Pulse,
     Settings,
     TimerFired,
 )
@@ -48,6 +49,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         rss=st.dictionaries(st.integers(), st.integers(), max_size=2),
         kernels=NAMES,
     ),
+    "stacks": st.dictionaries(st.integers(), st.text(), max_size=2),
+    "pulses": st.dictionaries(st.integers(), st.builds(Pulse), max_size=2),
+    "closed": st.dictionaries(st.integers(), st.integers(), max_size=2),
+    "refused": st.dictionaries(st.integers(), st.just(((9, 12345),)), max_size=2),
 }
 
 

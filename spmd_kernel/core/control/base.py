@@ -94,6 +94,9 @@ class Desk(Protocol):
     def waiting(self, msg_id: str) -> bool:
         """It is a cell that has not begun."""
 
+    def where(self) -> Script:
+        """Returns a `where.Where`."""
+
     def busy(self) -> tuple[Rank, ...]:
         """Ranks that are at work for a client."""
 

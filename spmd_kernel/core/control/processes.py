@@ -11,7 +11,7 @@ from .base import Alone, Command, Desk, Schema
 from .speech import spoken
 
 FLAGS = ("keep", "fresh")
-VALUES = ("kernel", "on_error", "output", "show", "log_dir")
+VALUES = ("kernel", "on_error", "output", "show", "log_dir", "watch")
 
 
 def _processes(arguments: Content, desk: Desk) -> Script:
@@ -62,6 +62,10 @@ ARGUMENTS: dict[str, Schema] = {
     "output": _text("live or grouped"),
     "show": _text("publish only what these ranks say: 0; 0,2-3; -1; all"),
     "log_dir": _text("append the text of each rank to files there; empty: no more"),
+    "watch": {
+        "anyOf": [{"type": "number"}, {"enum": ["off"]}],
+        "description": "after how many seconds a cell that hangs says so",
+    },
     "wait": WAIT,
 }
 SAID: Schema = {

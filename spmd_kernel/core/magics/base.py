@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from ..model import Channel, Rank, Settings
 from ..outputs import OutputPolicy
+from ..stacks import RunningCode
 from ..timings import Timing
 
 OnError = Literal["wait", "stop"]
@@ -33,6 +34,7 @@ class Ask:
     content: Mapping[str, Any]
     channel: Channel = "shell"
     seconds: float | None = None
+    subshell: str = ""  # JEP 91: a thread of the rank beside its main one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,13 @@ class Look:
     kernels: bool = False
     folder: str = ""
     usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """The Python stacks of ranks; resumed with `model.Dumped`."""
+
+    ranks: tuple[Rank, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ class Start:
     anew: tuple[Rank, ...] | None = None
 
 
-Step = Ask | Run | Look | Say | Page | Start
+Step = Ask | Run | Look | Stacks | Say | Page | Start
 Steps = Generator[Step, Any, None]
 
 
@@ -128,7 +137,8 @@ class StartReport:
 class RankView:
     """A rank as the group's table has it.
 
-    ``state``: idle, busy, starting or dead; ``seconds``: how long its last cell took.
+    ``state``: idle, busy, starting or dead; ``seconds``: how long its last cell took; ``since``:
+    when the one that it runs began.
     """
 
     rank: Rank
@@ -137,6 +147,7 @@ class RankView:
     seconds: float | None = None
     cause: str = ""
     generation: int = 0
+    since: float | None = None
 
 
 class Context(Protocol):
@@ -166,6 +177,10 @@ class Context(Protocol):
         """How outputs are shown."""
 
     def set_policy(self, value: OutputPolicy) -> None: ...
+
+    @property
+    def running_code(self) -> RunningCode:
+        """Of the round at hand, if ranks run one."""
 
     def said(self, rank: Rank) -> str:
         """What a rank said in the last cell, as text."""

@@ -10,6 +10,7 @@ from ..model import OutputMode
 from .item import Ranks
 
 MODES: tuple[OutputMode, ...] = ("live", "grouped")
+WATCH = 5.0
 Client = Literal["notebook", "headless", "terminal"]
 RESTATES: dict[Client, float] = {"notebook": inf, "headless": 30.0, "terminal": 5.0}
 
@@ -19,6 +20,7 @@ class OutputPolicy:
     """``mode``: as it comes, or rank by rank at the cell's end.  ``show``: the ranks whose outputs are
     published (errors always are); ``None`` for all.  ``log_dir``: where the text of each rank is
     written too; empty for nowhere.  ``marks``: the ranks mark the lines of one write call.
+    ``watch``: seconds after which a cell whose ranks wait in vain says so; 0 for never.
     """
 
     mode: OutputMode = "live"
@@ -26,6 +28,7 @@ class OutputPolicy:
     log_dir: str = ""
     client: Client = "notebook"
     marks: bool = True
+    watch: float = WATCH
 
     @property
     def unfinished_after(self) -> float:
