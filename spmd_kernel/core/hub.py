@@ -475,6 +475,8 @@ class Hub:
                 self.cells.rounds.fence_due(msg_id)
             case ("on-error", str(msg_id)):
                 self.cells.rounds.others_overdue(msg_id)
+            case ("some", str(msg_id)):
+                self.cells.rounds.some_overdue(msg_id)
             case ("overdue", str(msg_id)):
                 self.cells.rounds.survivors_overdue(msg_id)
             case ("ladder", str(msg_id)):

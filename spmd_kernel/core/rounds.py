@@ -20,6 +20,7 @@ from .outputs import Publish
 from .stage import Stage
 
 FENCE_SECONDS = 0.5  # a reply without idle for so long: ask whether the idle was dropped
+AGAIN = 2.0  # seconds until the second SIGINT
 STOP_SECONDS = 5.0  # how long others may go on after a failure, and after an interrupt
 
 
@@ -225,6 +226,15 @@ class Rounds:
         fanout.stopped.update(ranks)
         self._stage.emit(Interrupt(ranks))
         self._fence(fanout, ranks)
+        self._stage.timer(("some", fanout.msg_id), AGAIN)
+
+    def some_overdue(self, msg_id: str) -> None:
+        """A SIGINT that comes just before ipykernel begins a cell is lost: once more."""
+        fanout = self.fanout_of(msg_id)
+        if fanout is None or fanout.interrupted:
+            return
+        if stuck := tuple(rank for rank in fanout.running if rank in fanout.stopped):
+            self._stage.emit(Interrupt(stuck))
 
     # ---------------------------------------------------------------- lost messages
 
@@ -290,7 +300,7 @@ class Rounds:
     def close(self, fanout: Fanout) -> None:
         """It is over, or broken off: what is still held is shown, and no timer is left."""
         self._show(fanout, fanout.outputs.close(self._stage.at))
-        for kind in ("fence", "on-error", "overdue", "output", "limit", "ladder", "watch"):
+        for kind in ("fence", "some", "on-error", "overdue", "output", "limit", "ladder", "watch"):
             self._stage.cancel((kind, fanout.msg_id))
 
 

@@ -58,7 +58,7 @@ WAIT = "import time\nwhile True: time.sleep(0.05)"
 
 
 def test_a_cell_that_runs_is_seen_and_interrupted_rank_by_rank(four: Kernel) -> None:
-    msg_id = four.send(WAIT)
+    msg_id = four.send(WAIT, allow_stdin=True)  # or the others would be stopped, too
     status = until(four, lambda s: s["running"] and len(s["running"]["ranks"]) == 4)
     assert status["running"]["msg_id"] == msg_id
     assert {entry["state"] for entry in status["ranks"]} == {"busy"}
@@ -272,6 +272,9 @@ def test_from_a_terminal_while_a_cell_runs(pair: Kernel) -> None:
     done = run(pair, "request", "status", "--connection", file)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["running"]["msg_id"] == msg_id
+    done = run(pair, "where", file)
+    assert done.returncode == 0, done.stderr
+    assert "ranks 0-1: cell line 2" in done.stdout
     done = run(pair, "request", "interrupt", '{"ranks": [7]}', "--connection", file)
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no rank 7" in done.stderr and "hint: " in done.stderr

@@ -84,3 +84,17 @@ def test_others_still_end_by_on_error_stop() -> None:
     world.answer_shell(world.ranks[0], error=True)
     world.pass_time_until(lambda: len(interrupted(world)) == 2)
     assert interrupted(world) == [(0,), (1,)]
+
+
+def test_one_that_is_lost_is_sent_once_more() -> None:
+    """ipykernel takes a SIGINT that comes just before it begins a cell for nothing."""
+    world = start(3)
+    world.execute("work()")
+    now(world, "interrupt", ranks=[0, 1])
+    world.answer_shell(world.ranks[0], error=True)
+    began = world.at
+    world.pass_time_until(lambda: len(interrupted(world)) == 2)
+    assert interrupted(world) == [(0, 1), (1,)]
+    assert 1.9 < world.at - began < 2.1
+    world.settle()
+    assert len(interrupted(world)) == 2
