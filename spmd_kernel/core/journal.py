@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from .model import Buffer, Header
 
@@ -28,8 +28,7 @@ OVERHEAD = 300  # bytes that a message costs besides its content
 CELLS = 256  # that are remembered, however little they said
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """``content`` is ``None`` if it was too large to be kept."""
 
     msg_type: str
