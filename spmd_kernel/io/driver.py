@@ -100,6 +100,7 @@ class Driver:
     ):
         """``record``: where to write every event (`io.record`).  ``engine``: instead of `local`."""
         self._loop = loop
+        memory.keep()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 16384)
         self._front = Front(
@@ -146,7 +147,6 @@ class Driver:
         self._front.start(self._loop)
         # Who has subscribed already is welcomed before anything else is said.
         await asyncio.sleep(0)
-        memory.keep()
         gc.freeze()  # what exists now lives as long as we do, and need not be looked at again
         self._watch_parent(self._environ.get("JPY_PARENT_PID", ""))
         self._feed(Began(self._now()))

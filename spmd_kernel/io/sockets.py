@@ -13,12 +13,15 @@ Sends never wait: what finds no room is dropped and the caller told.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
 
-SLICE = 200  # messages per turn of the loop, so that one flooding socket starves nobody
+# A turn of the loop for one socket, so that many flooding ones starve nobody: messages, seconds.
+SLICE, SECONDS = 200, 0.003
 PARTS = 7  # ident, delimiter, …, content; what follows are buffers, which may be of any size
 ZERO_COPY = 1 << 20  # bytes; below this a copy is cheaper than sharing memory with libzmq's thread
 
@@ -90,11 +93,11 @@ class LoopSocket:
 
     def _turn(self) -> None:
         self._scheduled = False
-        if self._loop is not None and not self._read(SLICE):
+        if self._loop is not None and not self._read(SLICE, time.perf_counter() + SECONDS):
             self._schedule()
 
-    def _read(self, limit: int) -> bool:
-        """Receive up to ``limit`` messages; whether none is left."""
+    def _read(self, limit: int, until: float = math.inf) -> bool:
+        """Receive up to ``limit`` messages, until that time; whether none is left."""
         recv, get, more = self.socket.recv, self.socket.get, zmq.RCVMORE
         for _ in range(limit):
             try:
@@ -109,6 +112,8 @@ class LoopSocket:
                 self._receive(frames)
             except Exception as error:
                 self._report(error)
+            if time.perf_counter() > until:
+                break
         return False
 
     def _broken(self, error: zmq.ZMQError) -> bool:

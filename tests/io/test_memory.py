@@ -1,8 +1,10 @@
-"""When memory is given back: at the end of what was big, and once more after the next cell."""
+"""When memory is given back: at the end of big text, and a while after anything big."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,14 +14,21 @@ from spmd_kernel.io.memory import MUCH, Memory
 
 
 class Loop:
+    """Notes what is to be called, and when."""
+
     def __init__(self) -> None:
-        self.calls: list[Any] = []
+        self.soon: list[Any] = []
+        self.later: dict[int, Any] = {}
+        self._numbers = itertools.count()
 
     def call_soon(self, callback: Any) -> None:
-        self.calls.append(callback)
+        self.soon.append(callback)
 
-    def call_later(self, _: float, callback: Any) -> None:
-        self.calls.append(callback)
+    def call_later(self, seconds: float, callback: Any) -> Any:
+        assert seconds == memory.REST
+        number = next(self._numbers)
+        self.later[number] = callback
+        return Mock(cancel=lambda: self.later.pop(number))
 
 
 @pytest.fixture
@@ -29,38 +38,46 @@ def loop() -> Loop:
 
 @pytest.fixture
 def cell(loop: Loop) -> Any:
-    """Run a cell with messages of these sizes; whether its end gave memory back."""
+    """Run a cell with messages of these sizes; whether memory is given back at its end, and after it."""
     kept = Memory(loop)  # type: ignore[arg-type]
 
-    def run(*sizes: int, buffers: tuple[bytes | memoryview, ...] = ()) -> bool:
-        for state in (b"busy", b"idle"):
-            for size in sizes if state == b"idle" else ():
-                kept.came(Message({}, {}, {}, bytes(size), buffers))
-            content = b'{"execution_state":"' + state + b'"}'
-            kept.went(ToFront("iopub", (), "status", content, {}, {}))
-        calls, loop.calls = loop.calls, []
-        assert calls in ([], [memory.give_back] * 2)
-        return bool(calls)
+    def run(*sizes: int, kind: str = "stream", buffers: Any = ()) -> tuple[bool, bool]:
+        loop.soon.clear()
+        loop.later.clear()
+        kept.went(ToFront("iopub", (), "status", b'{"execution_state":"busy"}', {}, {}))
+        for size in sizes:
+            kept.came(Message({"msg_type": kind}, {}, {}, bytes(size), buffers))
+            kept.went(ToFront("iopub", (), "stream", b'{"text": "idle"}', {}, {}))
+        assert not loop.soon and not loop.later
+        kept.went(ToFront("iopub", (), "status", b'{"execution_state":"idle"}', {}, {}))
+        return memory.give_back in loop.soon, memory.give_back in loop.later.values()
 
     return run
 
 
 def test_small_cells_give_nothing_back_until_they_are_many(cell: Any) -> None:
-    assert not cell(MUCH // 2)
-    assert not cell(MUCH // 2)
-    assert cell(1)
-    assert not cell(1)
+    assert cell(MUCH // 2) == (False, False)
+    assert cell(MUCH // 2) == (False, False)
+    assert cell(1) == (True, True)
+    assert cell(1) == (False, False)
 
 
-def test_after_a_big_cell_the_next_one_gives_back_too(cell: Any) -> None:
-    assert cell(MUCH, MUCH, MUCH)
-    assert cell(1)
-    assert not cell(1)
+def test_images_leave_their_memory_to_the_next_ones(cell: Any, loop: Loop) -> None:
+    assert cell(MUCH, MUCH, kind="display_data") == (False, True)
+    assert cell(1) == (False, False)
+
+
+def test_only_the_last_of_big_cells_gives_back_afterwards(loop: Loop) -> None:
+    kept = Memory(loop)  # type: ignore[arg-type]
+    for _ in range(3):
+        kept.came(Message({"msg_type": "display_data"}, {}, {}, bytes(2 * MUCH)))
+        kept.went(ToFront("iopub", (), "status", b'{"execution_state":"idle"}', {}, {}))
+    assert list(loop.later.values()) == [memory.give_back]
 
 
 def test_buffers_count(cell: Any) -> None:
-    assert not cell(1, buffers=(bytes(10), memoryview(bytes(10))))
-    assert cell(1, buffers=(memoryview(bytes(MUCH)),))
+    assert cell(1, kind="comm_msg", buffers=(bytes(10), memoryview(bytes(10)))) == (False, False)
+    assert cell(1, kind="comm_msg", buffers=(memoryview(bytes(MUCH)),)) == (False, True)
 
 
 def test_giving_back_harms_nothing_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:

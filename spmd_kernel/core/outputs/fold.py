@@ -24,6 +24,7 @@ WINDOW_LEAD = 0.5
 GAP = 0.015  # between two releases of one item per rank
 PENDING = 1 << 20  # characters of one rank that may wait
 HELD = 8 << 20  # the same, behind a held result
+SLICE = 2000  # items published at a time: then whoever else wants something of the kernel gets it
 
 
 class Fold:
@@ -33,6 +34,8 @@ class Fold:
         self._page = page
         self._unfinished_after = unfinished_after  # seconds; then a line without newline is shown
         self._last = -inf  # when something was published
+        self._left: float = inf  # items of the slice at hand
+        self._goes_on: float | None = None  # since when more could be published at once
         self._first_error: tuple[Lane, Item] | None = None  # while it is queued; precedes others
 
     def lane(self, rank: int, at: float) -> Lane:
@@ -55,16 +58,22 @@ class Fold:
     # ---------------------------------------------------------------- what time brings
 
     def advance(self, at: float) -> None:
-        """Publish whatever can be published at this time."""
+        """Publish what can be published at this time, or a slice of it if it is much."""
+        self._goes_on = None
         if self.is_over:
+            self._left = inf
             self._end()
             return
-        while self._fold(at) or self._level(at) or self._flush(at):
+        self._left = SLICE
+        while self._left > 0 and (self._fold(at) or self._level(at) or self._flush(at)):
             pass
+        if self._left <= 0:
+            self._goes_on = at
 
     def drain(self, lane: Lane) -> None:
         """Publish all that this rank has queued, results included."""
         was_free, lane.free = lane.free, True
+        self._left = inf
         flush = _Flush()
         while self._next(lane, flush):
             self._take_front(lane, flush)
@@ -73,6 +82,8 @@ class Fold:
 
     def deadline(self) -> float:
         """When `advance` has something to do if nothing else happens; ``inf`` for never."""
+        if self._goes_on is not None:
+            return self._goes_on
         late = self._someone_is_late()
         due = min((self._due(lane, late) for lane in self._order if lane.items), default=inf)
         return min(due, self._last + GAP) if self._is_level() else due
@@ -83,7 +94,8 @@ class Fold:
         lanes = self._agreeing()
         if not lanes:
             return False
-        while lanes:
+        while lanes and self._left > 0:
+            self._left -= len(lanes)
             self._page.put(lanes, self._agreed(lanes))
             for lane in lanes:
                 lane.pos = 0
@@ -207,7 +219,7 @@ class Fold:
     def _release(self, youngest: float, flush: _Flush) -> bool:
         """Publish every head that came until ``youngest``, and what must precede it."""
         released = self._release_blocks(youngest, flush)
-        while self._pass(youngest, flush) or self._unblock(youngest, flush):
+        while self._left > 0 and (self._pass(youngest, flush) or self._unblock(youngest, flush)):
             released = True
         return released
 
@@ -240,7 +252,7 @@ class Fold:
     def _pass(self, youngest: float, flush: _Flush) -> bool:
         taken = False
         for lane in self._order:
-            while (head := self._next(lane, flush)) and head.is_ripe(youngest):
+            while self._left > 0 and (head := self._next(lane, flush)) and head.is_ripe(youngest):
                 holders = self._holders(head.key)
                 if len(holders) == 1:
                     self._take(holders, flush)
@@ -265,12 +277,13 @@ class Fold:
             return False
         for holder in self._holders(head.key):
             while (
-                (other := self._next(holder, flush))
+                self._left > 0
+                and (other := self._next(holder, flush))
                 and other.key != head.key
                 and len(self._holders(other.key)) == 1
             ):
                 self._take([holder], flush)
-        if front := self._in_front(head.key):
+        if self._left > 0 and (front := self._in_front(head.key)):
             self._take(front, flush)
         return True
 
@@ -319,6 +332,7 @@ class Fold:
 
     def _take(self, lanes: list[Lane], flush: _Flush) -> None:
         flush.add(lanes, self._pop(lanes))
+        self._left -= len(lanes)
         for lane in lanes:
             lane.pos += 1
             lane.lead = False

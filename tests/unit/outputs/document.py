@@ -55,7 +55,8 @@ class Cell:
             self.at = max(self.at, due)
             self._add(self.outputs.tick(self.at))
             again = self.outputs.deadline()
-            assert again is None or again > self.at, "a tick left something that was due"
+            sliced = self.outputs._fold._goes_on is not None
+            assert again is None or again > self.at or sliced, "a tick left what was due"
         self.at = until
 
     def feed(self, rank, what, name="stdout"):
