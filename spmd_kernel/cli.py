@@ -1,4 +1,5 @@
-"""``spmd-kernel``: install, list and remove kernelspecs of ours; ``doctor`` looks for faults.
+"""``spmd-kernel``: install, list and remove kernelspecs of ours; ``doctor`` looks for faults;
+``where`` and ``request`` ask a kernel that runs.
 
 A kernelspec of ours has ``metadata.spmd = {"kernel": NAME, "processes": N}``: it runs N of the
 kernels that NAME describes.  Every refusal is two lines on stderr, what and ``hint:``, exit code 2.
@@ -117,6 +118,66 @@ def examine(_: argparse.Namespace) -> int:
     faults = sum(finding.level == "fault" for finding in findings)
     print(f"{faults} fault{'' if faults == 1 else 's'} found" if faults else "no fault found")
     return int(faults > 0)
+
+
+# ---------------------------------------------------------------- kernels that run
+
+
+def where(options: argparse.Namespace) -> int:
+    """Say where every rank of a running kernel is right now: its Python stack."""
+    data = _asked("where", {}, options)
+    if data is not None:
+        print(data["text"], end="")
+    return int(data is None)
+
+
+def request(options: argparse.Namespace) -> int:
+    """Send a control request to a running kernel and print the answer as JSON."""
+    from .io import client
+
+    data = _asked(options.command, client.parsed(options.arguments), options)
+    if data is not None:
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+    return int(data is None)
+
+
+def _asked(
+    command: str, arguments: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any] | None:
+    """The data of the answer; ``None`` if it is an error, which has been said."""
+    from .io import client
+
+    path = options.connection or _only_kernel(command)
+    reply = client.ask(path, command, arguments, options.seconds)
+    if reply.get("status") == "ok":
+        data: dict[str, Any] = reply["data"]
+        return data
+    print(f"spmd-kernel: {reply.get('evalue')}", file=sys.stderr)
+    if reply.get("hint"):
+        print(f"hint: {reply['hint']}", file=sys.stderr)
+    return None
+
+
+def _only_kernel(command: str) -> Path:
+    """The newest; where there are several, only for what changes nothing."""
+    from .core.control import COMMANDS
+    from .io import client
+
+    found = client.running()
+    if not found:
+        raise UsageError(
+            "no kernel of spmd-kernel runs for this user, as far as Jupyter's runtime folder tells",
+            "start a notebook, or name a connection file",
+        )
+    others = "\n".join(f"  {one.path}" for one in found)
+    if len(found) > 1:
+        if command in COMMANDS and COMMANDS[command].acts:
+            raise UsageError(
+                f"{len(found)} kernels run, and {command} changes something:\n{others}",
+                "name one of them with --connection FILE",
+            )
+        print(f"{len(found)} kernels run, this is the newest of:\n{others}", file=sys.stderr)
+    return found[0].path
 
 
 # ---------------------------------------------------------------- kernelspecs of ours
@@ -257,7 +318,23 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "list", show)
     _command(commands, "remove", remove).add_argument("name", metavar="NAME")
     _command(commands, "doctor", examine)
+    _running_arguments(commands)
     return parser
+
+
+def _running_arguments(commands: Any) -> None:
+    asking = _command(commands, "where", where)
+    asking.add_argument("connection", nargs="?", metavar="CONNECTION_FILE", help=_CONNECTION)
+    asking.add_argument("--seconds", type=float, default=30.0, help=_SECONDS)
+    asking = _command(commands, "request", request)
+    asking.add_argument("command", metavar="COMMAND", help="status, interrupt, … (docs/control.md)")
+    asking.add_argument("arguments", nargs="?", default="{}", metavar="JSON", help="its arguments")
+    asking.add_argument("--connection", metavar="FILE", help=_CONNECTION)
+    asking.add_argument("--seconds", type=float, default=30.0, help=_SECONDS)
+
+
+_CONNECTION = "default: that of the newest kernel of ours that runs"
+_SECONDS = "how long to wait for the answer (30)"
 
 
 def _command(

@@ -23,6 +23,7 @@ from .kernelspecs import Kernelspec
 SETUP = Path(__file__).parent / "rank" / "setup.py"
 COMPARE = SETUP.with_name("compare.py")
 OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
+KEPT_MEGABYTES = "8"  # of outputs, for clients that come back
 WITHOUT_GPU = 2  # processes of `auto`; the same as in `%processes auto`
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
@@ -46,6 +47,7 @@ def from_environment(
     ``metadata.spmd.processes`` of our kernelspec; ``SPMD_MAX_PROCESSES`` limits both.
     ``SPMD_OUTPUT`` is how outputs are shown, whatever ``%processes --output`` says, and
     ``SPMD_WATCH`` after how many seconds a hang is told of, whatever ``--watch`` says.
+    ``SPMD_KEPT_OUTPUTS``: how many megabytes of outputs clients can ask for again.
     """
     if platform in ("win32", "cygwin"):
         raise UsageError("Windows is not supported", "run Jupyter inside WSL2")
@@ -74,6 +76,7 @@ def from_environment(
         linux=platform.startswith("linux"),
         setup=setup_code() if kernelspec.is_python else "",
         compare=str(COMPARE) if kernelspec.is_python else "",
+        kept_outputs=_kept_outputs(environ),
         front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
     )
     return Start(settings, connection_file, kernelspec, own.get("--record") or None)
@@ -147,6 +150,14 @@ def _target(name: str) -> Kernelspec:
 def _variable(environ: Mapping[str, str], name: str) -> int | None:
     text = environ.get(name, "").strip()
     return _count(text, name, environ) if text else None
+
+
+def _kept_outputs(environ: Mapping[str, str]) -> int:
+    """In bytes."""
+    text = environ.get("SPMD_KEPT_OUTPUTS", "").strip() or KEPT_MEGABYTES
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise UsageError(f"SPMD_KEPT_OUTPUTS is {text!r}", "a number of megabytes; 0: keep none")
+    return int(text) * 1_000_000
 
 
 def _watch(environ: Mapping[str, str]) -> float | None:

@@ -343,6 +343,10 @@ class World:
         metadata = {"cellId": cell_id} if cell_id else {}
         return self.ask("execute_request", {**base, **content}, client=client, metadata=metadata)
 
+    def control(self, command: Any, **arguments: Any) -> Sent:
+        content = {"command": command, "arguments": arguments}
+        return self.ask("spmd_request", content, channel="control")
+
     def run(self, code: str, **content: Any) -> Sent:
         sent = self.execute(code, **content)
         self.settle()

@@ -23,6 +23,7 @@ class Cell:
     message: Message
     content: Content
     count: int = 0
+    began: float = 0.0
     talk: Talk | None = None
     fanout: Fanout | None = None
     last: Fanout | None = None  # the finished round whose replies count
@@ -60,6 +61,12 @@ class Cell:
     @property
     def msg_id(self) -> str:
         return self.message.msg_id
+
+    @property
+    def cell_id(self) -> str | None:
+        """The notebook's own name of the cell, which survives a reload of the page."""
+        cell_id = self.message.metadata.get("cellId")
+        return cell_id if isinstance(cell_id, str) else None
 
 
 def parse(event: FromFront) -> Cell:

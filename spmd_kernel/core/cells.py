@@ -15,7 +15,8 @@ from typing import Any
 from .cell import ROUND, Cell, commented, parse
 from .content import dumps
 from .conversation import Script, Talk
-from .errors import Interrupted, RankLost, SpmdError
+from .errand import Errand
+from .errors import Interrupted, RankLost, SpmdError, UsageError
 from .fanout import Bare, Fanout, Outputs
 from .magics.base import Run
 from .model import FromFront, Header, Message, Rank, ToFront, ToRank
@@ -46,8 +47,9 @@ class Cells:
         self._script = script
         self._perform = perform
         self._ended = ended
-        self._queue: deque[Cell] = deque()
+        self._queue: deque[Cell | Errand] = deque()
         self.running: Cell | None = None
+        self.errand: Errand | None = None  # that runs; no cell does then
         self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted, settled)
         self.last_header: Header | None = None
         self.count = 0
@@ -59,16 +61,55 @@ class Cells:
         self._queue.append(parse(event))
         self.next()
 
+    def lend(self, errand: Errand, *, wait: bool, first: bool = False) -> None:
+        """The ranks for a script of no cell, in its turn, or as the next one."""
+        if not wait and (what := self._engaged()):
+            errand.end(UsageError(what, "wait for it or press Stop; or ask with wait: true"))
+        elif first:
+            self._queue.appendleft(errand)
+        else:
+            self._queue.append(errand)
+        self.next()
+
+    def _engaged(self) -> str:
+        """Why the ranks are not free, in words."""
+        if self.running is not None and self.running.counts:
+            return f"cell [{self.running.count}] is running"
+        if self.running is not None:
+            return "a cell is running"
+        return "ranks are being started" if self.errand or self.held or self._queue else ""
+
+    @property
+    def are_engaged(self) -> bool:
+        return self.running is not None or self.errand is not None or self.held
+
+    def queued(self, msg_id: str) -> Cell | None:
+        return next((cell for cell in self.waiting if cell.msg_id == msg_id), None)
+
     def is_queued(self, msg_id: str) -> bool:
-        return any(cell.msg_id == msg_id for cell in self._queue)
+        return self.queued(msg_id) is not None
+
+    @property
+    def waiting(self) -> list[Cell]:
+        """Cells that have not begun."""
+        return [item for item in self._queue if isinstance(item, Cell)]
 
     def next(self) -> None:
         # A loop, not recursion: a queue of cells that fail at once may be long.
-        while self.running is None and self._queue and not self.held:
-            self._begin(self._queue.popleft())
+        while self.running is None and self.errand is None and self._queue and not self.held:
+            item = self._queue.popleft()
+            if isinstance(item, Errand):
+                self.errand = item
+                item.begin(self._errand_over)
+            else:
+                self._begin(item)
+
+    def _errand_over(self) -> None:
+        self.errand = None
 
     def _begin(self, cell: Cell) -> None:
         self.running = cell
+        cell.began = self._stage.at
         self.last_header = cell.message.header
         if cell.client != self._stage.policy.client:
             self._stage.policy = replace(self._stage.policy, client=cell.client)
@@ -94,10 +135,18 @@ class Cells:
             self.running = None
             self._reply(cell, {"status": "aborted"})
         self._abort_queue()
+        errands = [self.errand] if self.errand is not None else []
+        self.errand = None
+        for errand in (*errands, *self._queue):
+            assert isinstance(errand, Errand)
+            errand.end(Interrupted("the kernel shuts down"))
+        self._queue.clear()
 
     def _abort_queue(self) -> None:
-        queue, self._queue = self._queue, deque()
-        for cell in queue:
+        """Cells alone: what others want of the ranks does not depend on a cell."""
+        cells = self.waiting
+        self._queue = deque(item for item in self._queue if isinstance(item, Errand))
+        for cell in cells:
             self._stage.status("busy", cell.message.header)
             self._reply(cell, {"status": "aborted"})
 
@@ -175,6 +224,8 @@ class Cells:
 
     def interrupt(self) -> None:
         """The user pressed Stop."""
+        if self.errand is not None:
+            self.errand.interrupt()
         cell = self.running
         fanout = cell.fanout if cell else None
         if cell is None or cell.talk is None:

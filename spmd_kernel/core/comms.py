@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from .content import read
+from .content import Content, read
 from .model import Header, Message, Rank, ToRank
 from .stage import Stage
 
 COMMS = {"comm_open", "comm_msg", "comm_close"}
+
+
+class Own(Protocol):
+    """Comms of the kernel itself, which no rank hears of."""
+
+    def heard(self, message: Message, content: Content) -> bool:
+        """A client's message. False: it is of another comm."""
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Target names of the open ones, by id."""
 
 
 @dataclass(slots=True)
@@ -25,9 +36,10 @@ class _Comm:
 
 
 class Comms:
-    def __init__(self, stage: Stage, serving_ends: Callable[[str], None]):
+    def __init__(self, stage: Stage, own: Own, serving_ends: Callable[[str], None]):
         """``serving_ends`` hears the id of a client's message right before its idle."""
         self._stage = stage
+        self._own = own
         self._serving_ends = serving_ends
         self._comms: dict[str, _Comm] = {}
         self._served: dict[str, tuple[Header, set[Rank]]] = {}  # whose owners are at work on it
@@ -61,6 +73,8 @@ class Comms:
     def _owners(self, message: Message, alive: tuple[Rank, ...]) -> set[Rank]:
         content = read(message.content)
         comm_id = content.text("comm_id")
+        if self._own.heard(message, content):
+            return set()
         if message.msg_type == "comm_open" and alive:
             self._comms[comm_id] = _Comm(content.text("target_name"), set(alive))
         comm = self._comms.get(comm_id)
@@ -96,10 +110,11 @@ class Comms:
             self.idle(msg_id, rank)
 
     def info(self, target: str | None) -> dict[str, Any]:
+        names = {comm_id: comm.target for comm_id, comm in self._comms.items()} | self._own.targets
         comms = {
-            comm_id: {"target_name": comm.target}
-            for comm_id, comm in self._comms.items()
-            if target is None or comm.target == target
+            comm_id: {"target_name": name}
+            for comm_id, name in names.items()
+            if target is None or name == target
         }
         return {"status": "ok", "comms": comms}
 

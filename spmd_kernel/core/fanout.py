@@ -68,6 +68,7 @@ class Fanout:
     armed: float | None = None  # deadline of `outputs` that a timer is set for
     fence_set: bool = False
     interrupted: bool = False
+    stopped: set[Rank] = field(default_factory=set)  # these alone were interrupted
     settled: set[Rank] = field(default_factory=set)  # done, and the outputs know it
     ended: dict[Rank, float] = field(
         default_factory=dict

@@ -11,12 +11,18 @@ from typing import Any
 
 from .cell import Cell
 from .cells import Cells
-from .comms import Comms
+from .comms import COMMS, Comms
 from .content import dumps
+from .control import REQUEST, needs_ranks
+from .control.base import Alone
+from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
+from .desk import Desk
+from .errand import Errand
 from .errors import BadMessage, InternalError, Interrupted, SpmdError
 from .fanout import Fanout
 from .group import Group
+from .journal import CellLog
 from .ladder import Ladder
 from .late import Late
 from .lookouts import Lookouts
@@ -48,6 +54,7 @@ from .model import (
     Interrupt,
     LaunchRequest,
     LogFailed,
+    Message,
     Preload,
     Preloaded,
     Rank,
@@ -62,7 +69,7 @@ from .model import (
     TimerFired,
     Unblocked,
 )
-from .outputs import DisplayIds, OutputPolicy
+from .outputs import DisplayIds
 from .prelude import Prelude
 from .replies import payload_of
 from .reports import Reports
@@ -70,10 +77,12 @@ from .requests import Requests
 from .rescue import MEND
 from .stacks import RunningCode
 from .stage import Stage
+from .status_comms import TIMER, StatusComms
 from .stdin import Stdin
-from .timings import Timing, Timings
+from .timings import Timings
 from .topology import common_environment
 from .transcript import Transcript
+from .view import MagicView
 from .wants import LaunchRanks, StopRanks, silent
 from .watch import Watch
 from .where import where
@@ -91,7 +100,15 @@ class Hub:
         self.display_ids = DisplayIds()
         self.transcript = Transcript(self.stage)
         self.late = Late(self.stage, self.display_ids)
-        self.comms = Comms(self.stage, self.late.flush)
+        self.desk = Desk(self)
+        self.status_comms = StatusComms(
+            self.stage,
+            lambda: snapshot(self.desk),
+            with_resources,
+            lambda resume: self._look(Look(usage=True), resume),
+            lambda: self.desk.state == "busy",
+        )
+        self.comms = Comms(self.stage, self.status_comms, self.late.flush)
         self.cells = Cells(
             self.stage,
             self.group,
@@ -114,7 +131,14 @@ class Hub:
             self._cell_header,
         )
         self.requests = Requests(
-            self.stage, self, self.group, self.cells, self.comms, self.stdin, self._perform
+            self.stage,
+            self,
+            self.group,
+            self.cells,
+            self.comms,
+            self.stdin,
+            self._perform,
+            self.desk,
         )
         self.reports = Reports(
             self.stage,
@@ -126,7 +150,7 @@ class Hub:
             self.late,
             self.transcript,
             self.conversations,
-            self._is_held,
+            self.is_held,
             lambda: self.ladder.restarted,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
@@ -145,6 +169,7 @@ class Hub:
         try:
             self._dispatch(event)
             self.cells.next()
+            self.status_comms.after(event)
         except BadMessage as error:
             self.stage.log("warning", f"dropped: {error}")
         except Exception as error:
@@ -233,7 +258,7 @@ class Hub:
         """Stop: every rank that is at work for a client, and whatever we are at ourselves."""
         self.stdin.withdraw()
         self._abort_held()
-        if ranks := self._busy_beside_the_cell():
+        if ranks := self.busy_beside_the_cell():
             self.stage.emit(Interrupt(ranks))
         if self._errand is not None:
             self._errand.throw(Interrupted("stopped by the user"))
@@ -247,12 +272,14 @@ class Hub:
         code = fanout.running_code() if fanout is not None else RunningCode()
         return where(self.group.view(), code, fanout.running if fanout is not None else ())
 
-    def _busy_beside_the_cell(self) -> tuple[Rank, ...]:
+    def busy_beside_the_cell(self) -> tuple[Rank, ...]:
         busy, cell = self.comms.busy, self.cells.running
         if cell is not None and cell.fanout is not None:
             busy -= set(cell.fanout.running)
         elif cell is not None and cell.talk is not None:
             busy |= set(cell.talk.asking)
+        elif self.cells.errand is not None:
+            busy |= set(self.cells.errand.asking)
         return tuple(sorted(busy & set(self.group.alive)))
 
     def _abort_held(self) -> None:
@@ -267,6 +294,9 @@ class Hub:
         if self.closing:
             return
         self.closing = True
+        self.stdin.withdraw()
+        if self.cells.running is not None:
+            self.stage.journal.end(self.cells.running.msg_id)
         if self._errand is not None:
             self._errand.close()
             self._repaired(None, None)
@@ -318,6 +348,8 @@ class Hub:
                 talk.wait_for(lambda resume: self._look(want, resume))
             case Prepare():
                 talk.wait_for(lambda resume: self._prepare(want, resume))
+            case Alone():
+                self._lend(want, talk)
             case Start():
                 talk.nest(Talk(self._start(want), self._perform, talk.step))
             case StopRanks():
@@ -326,6 +358,13 @@ class Hub:
                 talk.wait_for(lambda resume: self.group.launch(want, resume))
             case _:
                 talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
+
+    def _lend(self, want: Alone, talk: Talk) -> None:
+        errand = Errand(want.script, talk, self._perform)
+        if self.closing:
+            errand.end(Interrupted("the kernel shuts down"))
+        else:
+            self.cells.lend(errand, wait=want.wait, first=want.first)
 
     def _look(self, want: Look, resume: Any) -> Any:
         token = self._token(resume)
@@ -406,6 +445,8 @@ class Hub:
         if not cell.silent:
             self._prelude.user_begins()
         self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
+        count = cell.count if cell.counts else None
+        self.stage.journal.begin(CellLog(cell.msg_id, cell.cell_id, count, cell.silent))
         code = cell.code
         if "%" in code:
             plan = split(code, MAGICS, self.settings.language)
@@ -414,7 +455,7 @@ class Hub:
                 magic = MAGICS[call.name]
                 ends_cell = call is plan.steps[-1] and not plan.rest.strip()
                 self._stores = magic.kind == "cell" or ends_cell
-                yield from magic.run(call, _MagicView(self, cell))
+                yield from magic.run(call, MagicView(self, headless=cell.headless))
             code = plan.rest
             if cell.magics and not code.strip():
                 return
@@ -428,6 +469,7 @@ class Hub:
         self._after_stop(*self.ladder.over())
         if not cell.silent:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
+        self.stage.journal.end(cell.msg_id)
         if not failed and not cell.magics:
             self._prelude.remember(cell.code, silent=cell.silent)
         last = cell.last
@@ -444,13 +486,16 @@ class Hub:
     def _from_front(self, event: FromFront) -> None:
         kind = event.message.msg_type
         urgent = kind in ("shutdown_request", "interrupt_request") or event.channel == "stdin"
-        if self._held is not None and not urgent:
-            self._held.append(event)
-        else:
+        if self._held is None or urgent or self._is_ours(event.message):
             self.requests.serve(event)
+        else:
+            self._held.append(event)
 
-    def _is_held(self, msg_id: str) -> bool:
-        return any(event.message.msg_id == msg_id for event in self._held or ())
+    def _is_ours(self, message: Message) -> bool:
+        """No rank is needed to answer it."""
+        if message.msg_type == REQUEST:
+            return not needs_ranks(message)
+        return message.msg_type in COMMS and self.status_comms.concerns(message)
 
     # ---------------------------------------------------------------- timers
 
@@ -464,6 +509,8 @@ class Hub:
                 self.cells.rounds.fence_due(msg_id)
             case ("on-error", str(msg_id)):
                 self.cells.rounds.others_overdue(msg_id)
+            case ("some", str(msg_id)):
+                self.cells.rounds.some_overdue(msg_id)
             case ("overdue", str(msg_id)):
                 self.cells.rounds.survivors_overdue(msg_id)
             case ("ladder", str(msg_id)):
@@ -483,53 +530,17 @@ class Hub:
                 self.group.overdue(generation)
             case "stdin":
                 self.stdin.window_over()
-
-
-class _MagicView:
-    """What a magic sees of the hub (`magics.base.Context`)."""
-
-    def __init__(self, hub: Hub, cell: Cell):
-        self._hub = hub
-        self.settings = hub.settings
-        self.headless = cell.headless
+            case _ if key == TIMER:
+                self.status_comms.due()
 
     @property
-    def kernel(self) -> str:
-        return self._hub.group.kernel
+    def is_starting(self) -> bool:
+        """The first ranks are not up yet."""
+        return self._held is not None
 
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return self._hub.group.preload
-
-    @property
-    def world(self) -> tuple[Any, ...]:
-        return self._hub.group.view()
-
-    @property
-    def on_error(self) -> str | None:
-        return self._hub.cells.rounds.on_error
-
-    def set_on_error(self, value: str) -> None:
-        self._hub.cells.rounds.on_error = value
-
-    @property
-    def policy(self) -> OutputPolicy:
-        return self._hub.stage.policy
-
-    def set_policy(self, value: OutputPolicy) -> None:
-        self._hub.stage.policy = value
-
-    @property
-    def running_code(self) -> RunningCode:
-        fanout = self._hub.cells.rounds.fanout
-        return fanout.running_code() if fanout is not None else RunningCode()
-
-    def said(self, rank: Rank) -> str:
-        return self._hub.transcript.of(rank)
-
-    @property
-    def timings(self) -> tuple[Timing, ...]:
-        return self._hub.timings.last()
+    def is_held(self, msg_id: str) -> bool:
+        """It waits for the first ranks."""
+        return any(event.message.msg_id == msg_id for event in self._held or ())
 
 
 def _ends(item: Any) -> bool:

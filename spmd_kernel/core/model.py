@@ -430,3 +430,4 @@ class Settings:
     setup: str = ""  # code that each Python rank runs silently once it is ready
     front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply
     compare: str = ""  # path of the script that `%compare` runs in each Python rank
+    kept_outputs: int = 8_000_000  # bytes of outputs kept for clients that come back

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from .cells import Cells
 from .comms import COMMS, Comms
 from .content import dumps, read
+from .control import REQUEST, failure, serve
+from .control.base import Desk
 from .conversation import REPORT, Talk
 from .errors import BadMessage, InternalError, SpmdError
 from .group import Group
@@ -42,6 +44,7 @@ class Requests:
         comms: Comms,
         stdin: Stdin,
         perform: Callable[[Talk, Any], None],
+        desk: Desk,
     ):
         self._stage = stage
         self._life = life
@@ -50,6 +53,7 @@ class Requests:
         self._comms = comms
         self._stdin = stdin
         self._perform = perform
+        self._desk = desk
 
     def serve(self, event: FromFront) -> None:
         """Serve a request; a fault of its sender is answered to its sender."""
@@ -76,6 +80,8 @@ class Requests:
             self._life.interrupt()
         elif kind == "shutdown_request":
             self._shutdown_request(event)
+        elif kind == REQUEST:
+            self._control(event)
         elif kind.endswith("_request"):
             self._query(event)
         else:
@@ -113,6 +119,20 @@ class Requests:
             self._stage.status("idle", header)
 
         Talk(query(event.message, self), self._perform, done).step()
+
+    def _control(self, event: FromFront) -> None:
+        header = event.message.header
+        self._stage.status("busy", header)
+
+        def done(answer: Any, error: SpmdError | None) -> None:
+            content, buffers = answer if error is None else (failure(error), ())
+            reply_type = _reply_type(event.message)
+            self._stage.emit(
+                ToFront(event.channel, event.idents, reply_type, content, header, {}, buffers)
+            )
+            self._stage.status("idle", header)
+
+        Talk(serve(event.message, self._desk), self._perform, done).step()
 
     def answer(self, event: FromFront, msg_type: str, content: Mapping[str, Any]) -> None:
         self._stage.emit(

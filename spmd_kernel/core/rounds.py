@@ -20,6 +20,7 @@ from .outputs import Publish
 from .stage import Stage
 
 FENCE_SECONDS = 0.5  # a reply without idle for so long: ask whether the idle was dropped
+AGAIN = 2.0  # seconds until the second SIGINT
 STOP_SECONDS = 5.0  # how long others may go on after a failure, and after an interrupt
 
 
@@ -217,6 +218,24 @@ class Rounds:
         fanout.overdue = TimeLimit(what, "`%%timeout` with more seconds gives it more time")
         return True
 
+    def interrupt_some(self, ranks: tuple[Rank, ...]) -> None:
+        """A client wants these to stop, and the others to go on."""
+        fanout = self.fanout
+        if fanout is None:
+            return
+        fanout.stopped.update(ranks)
+        self._stage.emit(Interrupt(ranks))
+        self._fence(fanout, ranks)
+        self._stage.timer(("some", fanout.msg_id), AGAIN)
+
+    def some_overdue(self, msg_id: str) -> None:
+        """A SIGINT that comes just before ipykernel begins a cell is lost: once more."""
+        fanout = self.fanout_of(msg_id)
+        if fanout is None or fanout.interrupted:
+            return
+        if stuck := tuple(rank for rank in fanout.running if rank in fanout.stopped):
+            self._stage.emit(Interrupt(stuck))
+
     # ---------------------------------------------------------------- lost messages
 
     def _fence(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
@@ -242,7 +261,8 @@ class Rounds:
     def _reply_was_lost(self, fanout: Fanout, rank: Rank) -> None:
         if rank in fanout.replies or rank in fanout.lost:
             return
-        name = "KeyboardInterrupt" if fanout.interrupted else "ReplyLost"
+        stopped = fanout.interrupted or rank in fanout.stopped
+        name = "KeyboardInterrupt" if stopped else "ReplyLost"
         text = f"rank {rank} ended its part of the cell without a reply"
         error = {"ename": name, "evalue": text, "traceback": [f"{name}: {text}"]}
         self.output(fanout, rank, error_message(error))
@@ -252,7 +272,7 @@ class Rounds:
         cell = self._running()
         if cell is None or rank in fanout.idle or rank in fanout.lost:
             return
-        if not fanout.interrupted:
+        if not (fanout.interrupted or rank in fanout.stopped):
             text = (
                 f"rank {rank}: messages were lost under load; some of its output may be missing\n"
             )
@@ -280,7 +300,7 @@ class Rounds:
     def close(self, fanout: Fanout) -> None:
         """It is over, or broken off: what is still held is shown, and no timer is left."""
         self._show(fanout, fanout.outputs.close(self._stage.at))
-        for kind in ("fence", "on-error", "overdue", "output", "limit", "ladder", "watch"):
+        for kind in ("fence", "some", "on-error", "overdue", "output", "limit", "ladder", "watch"):
             self._stage.cancel((kind, fanout.msg_id))
 
 

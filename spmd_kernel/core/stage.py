@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from .content import dumps, execute_content
+from .journal import Journal
 from .model import (
     NO_HEADER,
     Buffer,
@@ -35,6 +36,7 @@ class Stage:
             self.policy = replace(self.policy, watch=settings.watch)
         self.at = 0.0
         self.effects: list[Effect] = []
+        self.journal = Journal(settings.kept_outputs)
         self._serial = 0
 
     def emit(self, effect: Effect) -> None:
@@ -87,7 +89,9 @@ class Stage:
         metadata: Mapping[str, Any] | None = None,
         buffers: tuple[Buffer, ...] = (),
     ) -> None:
-        self.emit(ToFront("iopub", (), msg_type, content, parent, metadata or {}, buffers))
+        metadata = metadata or {}
+        self.journal.add(msg_type, content, parent, metadata, buffers)
+        self.emit(ToFront("iopub", (), msg_type, content, parent, metadata, buffers))
 
     def show(self, item: Publish, parent: Header) -> None:
         """An output of the ranks, as merged."""

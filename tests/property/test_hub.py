@@ -5,6 +5,7 @@ The numbers are those of the list in docs/adr/0001-sans-io-core.md.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +20,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from spmd_kernel.core.control.status import snapshot, with_resources
 from spmd_kernel.core.hub import Hub
+from spmd_kernel.core.journal import LOGGED
 from spmd_kernel.core.model import (
     Cause,
     Effect,
@@ -83,6 +86,33 @@ FRAMES: list[Any] = [
 CLIENTS = [b"client", b"another client"]
 COMMS = ["k1", "k2", "k3"]
 COMM_KINDS = ["comm_open", "comm_msg", "comm_close"]
+STATUS_COMMS = ["s1", "s2"]
+CONTROL: list[tuple[Any, Any]] = [
+    ("status", {}),
+    ("status", {"resources": True}),
+    ("interrupt", {}),
+    ("interrupt", {"ranks": [0]}),
+    ("interrupt", {"ranks": "all"}),
+    ("interrupt", {"ranks": [9]}),
+    ("processes", {"size": 2}),
+    ("processes", {"size": 3, "wait": True}),
+    ("processes", {"size": 0}),
+    ("processes", {"wait": True, "fresh": True, "show": "-1"}),
+    ("processes", {"size": 2, "keep": True, "wait": True}),
+    ("restart", {"ranks": "dead"}),
+    ("restart", {"ranks": "0", "wait": True}),
+    ("restart", {"ranks": "-1", "force": True}),
+    ("restart", {"ranks": "all", "force": True}),
+    ("timing", {"last": 2}),
+    ("where", {}),
+    ("outputs", {}),
+    ("outputs", {"from": 1, "most": 0}),
+    ("outputs", {"msg_id": "none"}),
+    ("nonsense", {}),
+    (5, None),
+    ("status", {"odd": 1}),
+    ("status", [[[]]]),
+]
 GARBAGE = [b"", b"[]", b"{", b"null", b'{"name": 5, "text": []}', b'{"data": 3}', b"\xff\xfe"]
 
 
@@ -93,6 +123,8 @@ class CommWorld(World):
         self.owners: dict[str, set[int]] = {}
         self.forwarded: list[tuple[str, bytes, tuple[Any, ...]]] = []
         self._due: dict[str, tuple[int, ...]] = {}  # ranks that are to get a client's message
+        self.pushed: dict[str, Any] = {}  # the status that each comm has been told
+        self.changed_at: list[float] = []
         super().__init__(size)
 
     def feed(self, event: Event) -> None:
@@ -117,6 +149,10 @@ class CommWorld(World):
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case ToRank() if _comm_id(effect.message.content) in STATUS_COMMS:
+                raise AssertionError("no rank hears of it")
+            case ToFront(msg_type="comm_msg") if _comm_id(effect.content) in STATUS_COMMS:
+                self._is_told(json.loads(effect.content))
             case ToRank() if _comm_id(effect.message.content) in COMMS:
                 expected = self._due.pop(effect.message.msg_id, None)
                 assert effect.ranks == expected, (effect, expected)
@@ -128,11 +164,23 @@ class CommWorld(World):
             case ToFront(msg_type="status") if _state(effect) == "idle":
                 assert not self._due.pop(str(effect.parent.get("msg_id")), ()), "not delivered"
             case ToFront(msg_type="comm_info_reply"):
-                shown = set(json.loads(effect.content)["comms"]) - {""}
+                shown = set(json.loads(effect.content)["comms"]) - {"", *STATUS_COMMS}
                 assert shown == {comm_id for comm_id, owners in self.owners.items() if owners}
             case ToFront() if _comm_id(effect.content) in COMMS:
                 self.forwarded.append((effect.msg_type, effect.content, effect.buffers))
         super()._perform(effect)
+
+    def _is_told(self, content: Any) -> None:
+        comm_id, data = content["comm_id"], content["data"]
+        status = data["status"]
+        if data["kind"] == "change":
+            ranks = {entry["rank"]: entry for entry in self.pushed[comm_id]["ranks"]}
+            ranks |= {entry["rank"]: entry for entry in status.get("ranks", [])}
+            status = {**self.pushed[comm_id], **status}
+            status["ranks"] = [ranks[rank] for rank in sorted(ranks) if rank < status["size"]]
+            if not self.changed_at or self.changed_at[-1] != self.at:
+                self.changed_at.append(self.at)
+        self.pushed[comm_id] = status
 
     def _client_speaks(self, message: Message) -> None:
         comm_id = _comm_id(message.content)
@@ -245,6 +293,29 @@ class Machine(RuleBasedStateMachine):
     ) -> None:
         content = {"comm_id": comm_id, "target_name": "t", "data": {}}
         self.world.ask(kind, content, buffers=buffers, **header)
+
+    @rule(
+        request=st.sampled_from(CONTROL),
+        channel=st.sampled_from(["control", "control", "shell"]),
+    )
+    def control(self, request: tuple[Any, Any], channel: str) -> None:
+        command, arguments = request
+        content = {"command": command, "arguments": arguments}
+        self.world.ask("spmd_request", content, channel=channel)
+
+    @rule(raw=st.sampled_from(GARBAGE))
+    def control_garbage(self, raw: bytes) -> None:
+        self.world.ask("spmd_request", None, channel="control", raw=raw)
+
+    @rule(
+        kind=st.sampled_from(["comm_open", *COMM_KINDS]),
+        comm_id=st.sampled_from(STATUS_COMMS),
+        resources=st.booleans(),
+    )
+    def status_comm(self, kind: str, comm_id: str, resources: bool) -> None:
+        content = {"comm_id": comm_id, "target_name": "spmd.status", "data": {}}
+        content["data"] = {"resources": resources}
+        self.world.ask(kind, content)
 
     @rule(kind=st.sampled_from(COMM_KINDS), raw=st.sampled_from(GARBAGE))
     def client_comm_garbage(self, kind: str, raw: bytes) -> None:
@@ -461,6 +532,8 @@ class Machine(RuleBasedStateMachine):
         self.check_counts()
         self.check_world()
         self.check_timings()
+        self.check_log()
+        self.check_status()
         assert self.world.forwarded == self.told  # 7: in order, as they came
         self.check_end()
         self.check_replay()
@@ -473,6 +546,27 @@ class Machine(RuleBasedStateMachine):
         check_story(ended, finished=True)
         self.no_exit_before_the_ranks_are_gone()
         assert self.world.exits == [0]
+
+    def check_log(self) -> None:
+        """What clients can ask for again is what was published."""
+        for log in self.world.hub.stage.journal.cells:
+            published = [e for e in self.world.sent[log.msg_id].effects if e.msg_type in LOGGED]
+            kept = [(m.msg_type, m.content, m.buffers) for _, m in log.since(0)]
+            assert kept == [(e.msg_type, e.content, e.buffers) for e in published]
+            assert not log.running
+
+    def check_status(self) -> None:
+        """Who has put the changes together knows what is, and was told twice a second at most."""
+        hub = self.world.hub
+        for comm_id in hub.status_comms.targets:
+            status = self.world.pushed[comm_id]
+            true = snapshot(hub.desk)
+            if any("rss" in entry for entry in status["ranks"]):
+                true = with_resources(true, self.world.facts)
+            assert status == json.loads(json.dumps(true))
+        times = self.world.changed_at
+        gaps = [later - before for before, later in itertools.pairwise(times)]
+        assert all(gap >= 0.499 for gap in gaps), times
 
     def check_counts(self) -> None:
         """The numbers of cells that are stored rise by one; nobody else takes one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from spmd_kernel import doctor
+from spmd_kernel.core.control import COMMANDS
+from spmd_kernel.core.control.schema import fault
 from spmd_kernel.core.model import Settings
 from spmd_kernel.core.topology import SCRUBBED, SCRUBBED_PREFIXES, World, rank_environment
 
@@ -42,6 +45,15 @@ def test_each_variable_of_a_rank_is_documented() -> None:
 def test_each_variable_that_is_read_is_documented(name: str) -> None:
     for page in ("README.md", "docs/environment.md"):
         assert f"`{name}`" in (ROOT / page).read_text()
+
+
+def test_the_documented_commands_are_those_that_exist() -> None:
+    text = (ROOT / "docs/control.md").read_text()
+    assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == set(COMMANDS)
+    examples = [json.loads(found) for found in re.findall(r'^{"command": "\w+".*}$', text, re.M)]
+    assert {example["command"] for example in examples} == set(COMMANDS)
+    for example in examples:
+        assert fault(example["arguments"], COMMANDS[example["command"]].schema, "") == ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
