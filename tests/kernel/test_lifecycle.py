@@ -83,14 +83,19 @@ def test_the_only_rank_dies(kernel: Kernel) -> None:
     assert kernel.ok("print(1)").stdout == "1\n"
 
 
-def test_a_survivor_that_does_not_listen_is_killed_and_it_says_so(pair: Kernel) -> None:
+def test_a_survivor_that_does_not_listen_is_killed_and_it_says_so(
+    pair: Kernel, tmp_path: Path
+) -> None:
+    deaf = tmp_path / "deaf"
     code = f"""
-import ctypes, os
+import os, signal, time
 if {RANK} == 1:
+    while not os.path.exists({str(deaf)!r}):
+        time.sleep(0.01)
     os._exit(5)
-ctypes.CDLL(None).pthread_sigmask  # a C call that holds out against SIGINT
-import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
-ctypes.PyDLL(None).sleep(600)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open({str(deaf)!r}, "w").close()
+time.sleep(600)
 """
     result = pair.run(code)
     assert "code 5" in result.reply["evalue"]
