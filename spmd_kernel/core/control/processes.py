@@ -29,6 +29,8 @@ def _words(arguments: Content) -> Iterator[str]:
     for name in VALUES:
         if arguments.get(name) is not None:
             yield f"--{name.replace('_', '-')}={arguments[name]}"
+    if modules := arguments.items_of("preload"):
+        yield f"--preload={','.join(modules)}"
     for name, value in arguments.mapping("env").items():
         yield f"--env={name}={value}"
 
@@ -57,6 +59,11 @@ ARGUMENTS: dict[str, Schema] = {
         "type": "object",
         "additionalProperties": {"type": "string"},
         "description": "variables for the environment of the ranks to be started",
+    },
+    "preload": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "modules to import once, before the ranks are forked",
     },
     "on_error": _text("what the others do when a rank fails: wait or stop"),
     "output": _text("live or grouped"),

@@ -3,8 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spmd_kernel.core.control import COMMANDS
 from spmd_kernel.core.control.speech import quoted
 from spmd_kernel.core.magics.arguments import words
+from spmd_kernel.core.magics.processes import PROCESSES
 from spmd_kernel.core.model import Facts
 
 from ...world import World, start
@@ -100,6 +102,8 @@ def test_while_the_first_ranks_start_it_waits_as_a_cell_does() -> None:
 
 
 def test_every_option_of_the_magic_has_its_argument() -> None:
+    names = {option.name.strip("-").replace("-", "_") for option in PROCESSES.options}
+    assert names <= set(COMMANDS["processes"].arguments)
     world = start(2)
     arguments = {
         "size": 2,
