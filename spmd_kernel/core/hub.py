@@ -6,7 +6,7 @@ it serves a request becomes that request's one error reply, its idle, and one lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .cell import Cell
@@ -14,11 +14,9 @@ from .cells import Cells
 from .comms import COMMS, Comms
 from .content import dumps
 from .control import REQUEST, needs_ranks
-from .control.base import Alone
 from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
 from .desk import Desk
-from .errand import Errand
 from .errors import BadMessage, InternalError, Interrupted, SpmdError
 from .fanout import Fanout
 from .group import Group
@@ -29,13 +27,8 @@ from .lookouts import Lookouts
 from .magics import MAGICS
 from .magics.base import (
     ANSWER_SECONDS,
-    Ask,
     Look,
-    Page,
-    Prepare,
     Run,
-    Say,
-    Stacks,
     Start,
     StartReport,
 )
@@ -52,24 +45,21 @@ from .model import (
     FromRank,
     Header,
     Interrupt,
-    LaunchRequest,
     LogFailed,
     Message,
-    Preload,
     Preloaded,
     Rank,
     RankExited,
     RankReady,
-    RankSpec,
     Settings,
     Signalled,
     Subscribed,
-    Survey,
     Surveyed,
     TimerFired,
     Unblocked,
 )
 from .outputs import DisplayIds
+from .performer import Performer
 from .prelude import Prelude
 from .replies import payload_of
 from .reports import Reports
@@ -80,10 +70,9 @@ from .stage import Stage
 from .status_comms import TIMER, StatusComms
 from .stdin import Stdin
 from .timings import Timings
-from .topology import common_environment
 from .transcript import Transcript
 from .view import MagicView
-from .wants import LaunchRanks, StopRanks, silent
+from .wants import StopRanks, silent
 from .watch import Watch
 from .where import where
 
@@ -94,6 +83,7 @@ class Hub:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.stage = Stage(settings)
+        self.performer = Performer(self)
         self.conversations = Conversations(self.stage)
         self.group = Group(self.stage)
         self.stdin = Stdin(self.stage)
@@ -105,7 +95,7 @@ class Hub:
             self.stage,
             lambda: snapshot(self.desk),
             with_resources,
-            lambda resume: self._look(Look(usage=True), resume),
+            lambda resume: self.performer.look(Look(usage=True), resume),
             lambda: self.desk.state == "busy",
         )
         self.comms = Comms(self.stage, self.status_comms, self.late.flush)
@@ -114,7 +104,7 @@ class Hub:
             self.group,
             self.display_ids,
             self._cell_script,
-            self._perform,
+            self.performer.perform,
             self._ended,
             self._ranks_interrupted,
             self._round_began,
@@ -127,7 +117,7 @@ class Hub:
             self.cells.rounds,
             self.group,
             self.lookouts,
-            self._play,
+            self.performer.play,
             self._cell_header,
         )
         self.requests = Requests(
@@ -137,7 +127,7 @@ class Hub:
             self.cells,
             self.comms,
             self.stdin,
-            self._perform,
+            self.performer.perform,
             self.desk,
         )
         self.reports = Reports(
@@ -154,8 +144,6 @@ class Hub:
             lambda: self.ladder.restarted,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
-        self._asked: dict[int, Any] = {}  # of the driver, by token: who hears the answer
-        self._tokens = 0
         self._prelude = Prelude()
         self.timings = Timings()
         self._errand: Talk | None = None  # after Stop ranks are mended, or brought back
@@ -201,13 +189,11 @@ class Hub:
             case Signalled():
                 self._signalled(event.signum)
             case Surveyed():
-                if resume := self._asked.pop(event.token, None):
-                    resume(event.facts)
+                self.performer.answered(event.token, event.facts)
             case Dumped() | Unblocked():
                 self.lookouts.answered(event)
             case Preloaded():
-                if resume := self._asked.pop(event.token, None):
-                    resume(event.problem)
+                self.performer.answered(event.token, event.problem)
             case LogFailed():
                 self.reports.log_failed(event)
             case Began():
@@ -217,11 +203,11 @@ class Hub:
 
     def _begin(self) -> None:
         self.stage.status("starting", {})
-        first = self._start(Start(self.settings.processes))
-        self._opening = Talk(first, self._perform, self._started)
+        first = self.start(Start(self.settings.processes))
+        self._opening = Talk(first, self.performer.perform, self._started)
         self._opening.step()
 
-    def _start(self, want: Start) -> Script:
+    def start(self, want: Start) -> Script:
         facts: Facts = yield Look()
         if self._held is not None and want.size > 1:  # nobody has checked it yet
             require_memory(want.size, facts.memory_available)
@@ -313,89 +299,10 @@ class Hub:
                 self.stage.status("idle", event.message.header)
             self.stage.emit(Exit(0))
 
-        Talk(self._stop_everybody(), self._perform, gone).step()
+        Talk(self._stop_everybody(), self.performer.perform, gone).step()
 
     def _stop_everybody(self) -> Script:
         yield StopRanks(tuple(self.group.slots))
-
-    # ---------------------------------------------------------------- scripts and their wants
-
-    def _perform(self, talk: Talk, want: Any) -> None:
-        match want:
-            case Ask():
-                talk.asked = want.ranks
-                message = self.stage.own_request(want.msg_type, want.content, want.subshell)
-                talk.wait_for(
-                    lambda resume: self.conversations.ask(
-                        want.ranks, self.group.alive, message, resume, want.channel, want.seconds
-                    )
-                )
-            case Run():
-                assert self.cells.running is not None
-                self.transcript.begin(self.cells.running.msg_id)
-                self.cells.run(talk, want, stores=self._stores)
-            case Stacks():
-                talk.wait_for(lambda resume: self.lookouts.dump(want.ranks, resume))
-            case Say():
-                self._say(want.text)
-                talk.step()
-            case Page():
-                assert self.cells.running is not None
-                data = {"text/plain": want.text}
-                self.cells.running.payload.append({"source": "page", "data": data, "start": 0})
-                talk.step()
-            case Look():
-                talk.wait_for(lambda resume: self._look(want, resume))
-            case Prepare():
-                talk.wait_for(lambda resume: self._prepare(want, resume))
-            case Alone():
-                self._lend(want, talk)
-            case Start():
-                talk.nest(Talk(self._start(want), self._perform, talk.step))
-            case StopRanks():
-                talk.wait_for(lambda resume: self.group.stop(want, resume))
-            case LaunchRanks():
-                talk.wait_for(lambda resume: self.group.launch(want, resume))
-            case _:
-                talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
-
-    def _lend(self, want: Alone, talk: Talk) -> None:
-        errand = Errand(want.script, talk, self._perform)
-        if self.closing:
-            errand.end(Interrupted("the kernel shuts down"))
-        else:
-            self.cells.lend(errand, wait=want.wait, first=want.first)
-
-    def _look(self, want: Look, resume: Any) -> Any:
-        token = self._token(resume)
-        self.stage.emit(Survey(token, want.kernels, want.folder, want.usage))
-        return lambda: self._asked.pop(token, None)
-
-    def _prepare(self, want: Prepare, resume: Any) -> Any:
-        token = self._token(resume)
-        env = common_environment(self.settings, want.size, want.env)
-        kernel = want.kernel or self.group.kernel
-        request = LaunchRequest(kernel, 0, (RankSpec(0, env),), preload=want.modules)
-        self.stage.emit(Preload(token, request))
-        return lambda: self._asked.pop(token, None)
-
-    def _token(self, resume: Any) -> int:
-        """Of a question to the driver; its answer goes to ``resume``."""
-        self._tokens += 1
-        self._asked[self._tokens] = resume
-        return self._tokens
-
-    def _say(self, text: str) -> None:
-        cell = self.cells.running
-        if cell is not None and text:
-            content = dumps(
-                {"name": "stdout", "text": text if text.endswith("\n") else text + "\n"}
-            )
-            self.stage.publish("stream", content, cell.message.header)
-
-    def _play(self, script: Script, heard: Callable[[Any], None]) -> None:
-        """Run a script beside the cell; ``heard`` gets what it returns, or None."""
-        Talk(script, self._perform, lambda value, _: heard(value)).step()
 
     # ---------------------------------------------------------------- Stop, and what hangs
 
@@ -417,14 +324,16 @@ class Hub:
         """Connections of ranks were closed, or ranks ended; the next cell waits for the repair."""
         if (broken or restarted) and not self.closing:
             self.cells.held = True
-            self._errand = Talk(self._repair(broken, restarted), self._perform, self._repaired)
+            self._errand = Talk(
+                self._repair(broken, restarted), self.performer.perform, self._repaired
+            )
             self._errand.step()
 
     def _repair(self, broken: bool, restarted: tuple[Rank, ...]) -> Script:
         if broken and self.group.alive and self.settings.language == "python":
             yield silent(self.group.alive, MEND, ANSWER_SECONDS)
         if restarted:  # all ranks get a new port then
-            yield from self._start(Start(self.group.size, keep=True))
+            yield from self.start(Start(self.group.size, keep=True))
         else:
             yield from self.group.renew_environment()
 
@@ -438,10 +347,10 @@ class Hub:
     # ---------------------------------------------------------------- a cell
 
     # Whether the `Run` at hand is the round that counts: the last of the cell.
-    _stores = False
+    stores = False
 
     def _cell_script(self, cell: Cell) -> Script:
-        self._stores = False
+        self.stores = False
         if not cell.silent:
             self._prelude.user_begins()
         self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
@@ -454,12 +363,12 @@ class Hub:
             for call in plan.steps:
                 magic = MAGICS[call.name]
                 ends_cell = call is plan.steps[-1] and not plan.rest.strip()
-                self._stores = magic.kind == "cell" or ends_cell
+                self.stores = magic.kind == "cell" or ends_cell
                 yield from magic.run(call, MagicView(self, headless=cell.headless))
             code = plan.rest
             if cell.magics and not code.strip():
                 return
-        self._stores = True
+        self.stores = True
         yield Run(tuple(self.group.slots), code)
 
     def _ended(self, cell: Cell, failed: bool) -> None:

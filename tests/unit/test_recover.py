@@ -302,7 +302,7 @@ def renewed(world: World) -> list[Any]:
     """As what breaks a collective would use it, from within the hub."""
     results: list[Any] = []
     script = world.hub.group.renew_environment()
-    talk = Talk(script, world.hub._perform, lambda value, _: results.append(value))
+    talk = Talk(script, world.hub.performer.perform, lambda value, _: results.append(value))
     talk.step()
     for effect in world.hub.stage.take():
         world._perform(effect)

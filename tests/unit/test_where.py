@@ -16,7 +16,7 @@ def where(world: World) -> tuple[str, dict[str, object]]:
     """As a request that comes while a cell runs does it."""
     hub, got = world.hub, []
     hub.stage.at = world.tick()
-    Talk(hub.where(), hub._perform, lambda value, error: got.append(value or error)).step()
+    Talk(hub.where(), hub.performer.perform, lambda value, error: got.append(value or error)).step()
     for effect in hub.stage.take():
         world._perform(effect)
     while world.lookouts:
