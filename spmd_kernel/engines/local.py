@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from ..rank.processes import (
     Tree,
     ended_child,
     kill,
+    kill_group,
     prctl,
     reap,
 )
@@ -268,9 +270,16 @@ class LocalEngine:
         """See `Engine.signal`.
 
         SIGINT to the group is enough for shell commands too: IPython runs them in a session of
-        their own (a pty), but ends them itself when it is interrupted.
+        their own (a pty), but ends them itself when it is interrupted.  Done at once, not by the
+        supervisor, so that what the caller sends to the rank next comes after it.
         """
-        self._command("signal", ranks, signum=int(signum))
+        if signum == signal.SIGKILL:
+            self._command("signal", ranks, signum=int(signum))  # it has to know whose doing that is
+            return
+        for number in self._numbers_of(ranks):
+            process = self._processes[number]
+            if process.endpoint is not None and not _is_over(process.pidfd):
+                kill_group(process.endpoint.pid, signum)
 
     def dump(self, ranks: Sequence[Rank], done: Done) -> None:
         """See `Engine.dump`."""
@@ -396,6 +405,15 @@ def rank_key(kernelspec: Kernelspec, key: bytes) -> bytes:
     of an empty key.
     """
     return b"" if kernelspec.is_ipykernel else key
+
+
+def _is_over(pidfd: int | None) -> bool:
+    """Whether a process has ended, and its number may soon be another's."""
+    if pidfd is None:
+        return False
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def rank_arguments(kernelspec: Kernelspec, rank: Rank, argv: Sequence[str]) -> list[str]:
