@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .content import Content, dumps
-from .errors import TimeLimit
+from .errors import TimeLimit, headline
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
@@ -108,7 +108,8 @@ class Fanout:
         trace = [str(line) for line in error.get("traceback") or []]
         if self.world_size > 1 and not self._all_alike(error):
             head = label((rank,), self.world_size)
-            trace = [head + trace[0] if trace else head, *trace[1:]]
+            first, *others = trace or [headline(error)]
+            trace = [head + first, *others]
         return {**error, "traceback": trace}
 
     def _all_alike(self, error: dict[str, Any]) -> bool:
