@@ -309,7 +309,9 @@ class Cells:
         if isinstance(reply, Message):
             content, metadata, buffers = reply.content, reply.metadata, reply.buffers
         else:
-            content, metadata, buffers = dumps(reply), {"status": reply["status"]}, ()
+            metadata = dict(cell.last.metadata) if cell.last is not None else {}
+            content, buffers = dumps(reply), ()
+            metadata["status"] = reply["status"]
         self._stage.emit(
             ToFront(cell.channel, cell.idents, "execute_reply", content, header, metadata, buffers)
         )

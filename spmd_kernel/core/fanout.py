@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,6 +61,7 @@ class Fanout:
     code: str = ""  # as it was sent
     replies: dict[Rank, Content] = field(default_factory=dict)
     reply: Message | None = None  # the last one as it came, for world size 1
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # of the first one: when it started
     idle: set[Rank] = field(default_factory=set)
     lost: dict[Rank, dict[str, Any]] = field(default_factory=dict)  # error content per dead rank
     first_failure: tuple[Rank, dict[str, Any]] | None = None

@@ -90,6 +90,8 @@ class Rounds:
         if rank in fanout.replies or rank in fanout.lost:
             return
         fanout.replies[rank], fanout.reply = reply, message
+        if message is not None and not fanout.metadata:
+            fanout.metadata = message.metadata
         if reply.get("status") != "ok":
             self._part_failed(fanout, rank, failure_of(reply, fanout.interrupted))
         self._heard(fanout, rank)

@@ -37,6 +37,8 @@ def write(directory: Path, name: str, **raw: Any) -> Path:
     return path
 
 
+# jupyter_client skips a kernelspec with fields that it does not know, if that is an error.
+@pytest.mark.filterwarnings("ignore:Passing unrecognized arguments")
 def test_what_is_installed_is_what_jupyter_client_finds() -> None:
     oracle = KernelSpecManager().get_all_specs()
     found = all_kernelspecs()
