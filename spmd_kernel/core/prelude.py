@@ -1,7 +1,7 @@
 """What prepared the first rank, to be said again to the ranks that the first `%processes` starts.
 
-Clients run set-up of their own before the user's first cell (VS Code), and papermill puts its parameters
-into a cell of literal assignments: both mean the same on any rank.
+Clients run set-up of their own before the user's first cell (VS Code), and papermill puts its
+parameters into a cell of literal assignments: both mean the same on any rank.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def interrupt(kernel: Kernel, code: str, began: str) -> Any:
 
 def states(kernel: Kernel) -> list[str]:
     """Of the ranks, as ``%ranks`` says."""
-    return [line.split()[2] for line in lines(kernel.ok("%ranks").text)[1:]]
+    return re.findall(r"\b(idle|busy|dead|starting)\b", kernel.ok("%ranks").text)
 
 
 def check_what_is_not_offered(kernel: Kernel) -> None:
