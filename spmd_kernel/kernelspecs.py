@@ -48,6 +48,12 @@ class Kernelspec:
         pairs = zip(self.argv, self.argv[1:], strict=False)
         return any(flag == "-m" and m in ("ipykernel_launcher", "ipykernel") for flag, m in pairs)
 
+    @property
+    def is_distributed(self) -> bool:
+        """Whether it starts this kernel: as ranks it would start itself without end."""
+        pairs = zip(self.argv, self.argv[1:], strict=False)
+        return "spmd" in self.metadata or ("-m", "spmd_kernel") in pairs
+
     def command(self, connection_file: str, arguments: Sequence[str] = ()) -> list[str]:
         """The argv of a process; ``arguments`` are appended."""
         argv = list(self.argv)

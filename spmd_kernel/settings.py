@@ -139,7 +139,7 @@ def _spmd_metadata(own_name: str) -> Mapping[str, Any]:
 
 def _target(name: str) -> Kernelspec:
     kernelspec = kernelspecs.find(name)
-    if "spmd" in kernelspec.metadata:
+    if kernelspec.is_distributed:
         raise UsageError(
             f"kernelspec {name!r} is itself a distributed one",
             'set metadata.spmd.kernel to an ordinary kernel, such as "python3"',

@@ -42,6 +42,14 @@ class Cell:
         return self.content.flag("silent")
 
     @property
+    def unseen(self) -> bool:
+        """Not the user's: clients keep what they run for themselves out of the history.
+
+        VS Code wants to see the outputs of its set-up, so that is not silent.
+        """
+        return self.silent or not self.content.flag("store_history", True)
+
+    @property
     def counts(self) -> bool:
         """IPython counts what it stores, and takes blank code for no cell at all."""
         stores = self.content.flag("store_history", not self.silent)

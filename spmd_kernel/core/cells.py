@@ -23,7 +23,7 @@ from .model import FromFront, Header, Message, Rank, ToFront, ToRank
 from .outputs import DisplayIds, outputs_of
 from .padding import padding_code
 from .replies import distinct, error_reply, merge_replies, payload_of
-from .rounds import Ranks, Rounds
+from .rounds import Ranks, Rounds, counted
 from .stage import Stage
 
 
@@ -282,7 +282,8 @@ class Cells:
 
     def _reply_of(self, cell: Cell, fanout: Fanout) -> Mapping[str, Any] | Message:
         if fanout.world_size == 1 and not cell.magics and not fanout.lost and fanout.reply:
-            return fanout.reply
+            aligned = self._stage.settings.language == "python"
+            return fanout.reply if aligned else counted(fanout.reply, cell.count)
         if fanout.failed:
             return error_reply(fanout.error(), cell.count)
         merged = merge_replies(fanout.replies, fanout.world_size, cell.count, [])
@@ -308,7 +309,9 @@ class Cells:
         if isinstance(reply, Message):
             content, metadata, buffers = reply.content, reply.metadata, reply.buffers
         else:
-            content, metadata, buffers = dumps(reply), {"status": reply["status"]}, ()
+            metadata = dict(cell.last.metadata) if cell.last is not None else {}
+            content, buffers = dumps(reply), ()
+            metadata["status"] = reply["status"]
         self._stage.emit(
             ToFront(cell.channel, cell.idents, "execute_reply", content, header, metadata, buffers)
         )

@@ -8,6 +8,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+
+def headline(error: Mapping[str, Any]) -> str:
+    """One line for an error's content; Bash's kernel, for one, gives no name and no traceback."""
+    name, value = error.get("ename") or "Error", error.get("evalue") or ""
+    return f"{name}: {value}" if value else str(name)
+
 
 class SpmdError(Exception):
     """``str(error)`` is what happened (and on which rank); ``hint`` is what to do about it."""

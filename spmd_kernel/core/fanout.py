@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .content import Content, dumps
-from .errors import TimeLimit
+from .errors import TimeLimit, headline
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
@@ -61,6 +61,7 @@ class Fanout:
     code: str = ""  # as it was sent
     replies: dict[Rank, Content] = field(default_factory=dict)
     reply: Message | None = None  # the last one as it came, for world size 1
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # of the first one: when it started
     idle: set[Rank] = field(default_factory=set)
     lost: dict[Rank, dict[str, Any]] = field(default_factory=dict)  # error content per dead rank
     first_failure: tuple[Rank, dict[str, Any]] | None = None
@@ -108,7 +109,8 @@ class Fanout:
         trace = [str(line) for line in error.get("traceback") or []]
         if self.world_size > 1 and not self._all_alike(error):
             head = label((rank,), self.world_size)
-            trace = [head + trace[0] if trace else head, *trace[1:]]
+            first, *others = trace or [headline(error)]
+            trace = [head + first, *others]
         return {**error, "traceback": trace}
 
     def _all_alike(self, error: dict[str, Any]) -> bool:

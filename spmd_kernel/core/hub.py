@@ -351,7 +351,7 @@ class Hub:
 
     def _cell_script(self, cell: Cell) -> Script:
         self.stores = False
-        if not cell.silent:
+        if not cell.unseen:
             self._prelude.user_begins()
         self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
         count = cell.count if cell.counts else None
@@ -380,7 +380,7 @@ class Hub:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
         self.stage.journal.end(cell.msg_id)
         if not failed and not cell.magics:
-            self._prelude.remember(cell.code, silent=cell.silent)
+            self._prelude.remember(cell.code, unseen=cell.unseen)
         last = cell.last
         if last is None or self.closing:
             return

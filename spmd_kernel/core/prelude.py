@@ -1,7 +1,7 @@
 """What prepared the first rank, to be said again to the ranks that the first `%processes` starts.
 
-Clients run silent set-up before the user's first cell (VS Code), and papermill puts its parameters
-into a cell of literal assignments: both mean the same on any rank.
+Clients run set-up of their own before the user's first cell (VS Code), and papermill puts its
+parameters into a cell of literal assignments: both mean the same on any rank.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Prelude:
             self._complete = True
             self._items = {code: item for code, item in self._items.items() if not item.names}
 
-    def remember(self, code: str, *, silent: bool) -> None:
+    def remember(self, code: str, *, unseen: bool) -> None:
         """A cell without magics of ours that did well."""
         if self._complete or not code.strip():
             return
         if is_literal_assignments(code):
             self._items.pop(code, None)
             self._items[code] = Replay(code, assigned_names(code))
-        elif silent and not self._user_has_begun:
+        elif unseen and not self._user_has_begun:
             self._items[code] = Replay(code)

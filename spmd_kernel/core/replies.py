@@ -30,7 +30,7 @@ def merge_replies(
 def error_reply(error: Mapping[str, Any], count: int) -> dict[str, Any]:
     return {
         "status": "error",
-        "ename": str(error.get("ename", "Error")),
+        "ename": str(error.get("ename") or "Error"),
         "evalue": str(error.get("evalue", "")),
         "traceback": list(error.get("traceback") or []),
         "execution_count": count,

@@ -60,17 +60,17 @@ class Requests:
         try:
             self._serve(event)
         except SpmdError as error:
-            self._stage.log("warning", f"{event.message.msg_type or 'message'}: {error}")
+            self._stage.log("warning", one_line(f"{event.message.msg_type}: {error}"))
             self._answer_error(event, error)
         except Exception as error:
-            self._stage.log("error", f"{event.message.msg_type}: {type(error).__name__}: {error}")
+            what = f"{event.message.msg_type}: {type(error).__name__}: {error}"
+            self._stage.log("error", one_line(what))
             self._answer_error(event, InternalError(str(error), REPORT))
 
     def _serve(self, event: FromFront) -> None:
         message, kind = event.message, event.message.msg_type
         if event.channel == "stdin":
-            if kind == "input_reply":
-                self._stdin.answered(message)
+            self._answered(event)
         elif kind == "execute_request":
             self._execute(event)
         elif kind in COMMS:
@@ -87,9 +87,12 @@ class Requests:
         else:
             self._stage.log("warning", f"unknown message type {kind!r} on {event.channel}")
 
+    def _answered(self, event: FromFront) -> None:
+        if event.message.msg_type != "input_reply":
+            raise BadMessage(f"{event.message.msg_type!r} came on stdin, where answers come")
+        self._stdin.answered(event.message)
+
     def _execute(self, event: FromFront) -> None:
-        if event.channel != "shell":
-            raise BadMessage(f"execute_request on {event.channel}")
         if self._life.closing:
             self.abort(event)
         else:
@@ -113,6 +116,8 @@ class Requests:
         self._stage.status("busy", header)
 
         def done(content: dict[str, Any] | None, error: SpmdError | None) -> None:
+            if isinstance(error, BadMessage):
+                self._stage.log("warning", one_line(f"{event.message.msg_type}: {error}"))
             if error is not None:
                 content = _error_content(error)
             self.answer(event, _reply_type(event.message), content or {})
@@ -167,6 +172,11 @@ class Requests:
 
     def comm_info(self, target: str | None) -> dict[str, Any]:
         return self._comms.info(target)
+
+
+def one_line(text: str) -> str:
+    """What a stranger wrote makes no second line of the log."""
+    return text if text.isprintable() else repr(text)
 
 
 def _flag(message: Message, name: str) -> bool:

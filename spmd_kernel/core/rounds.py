@@ -90,8 +90,10 @@ class Rounds:
         if rank in fanout.replies or rank in fanout.lost:
             return
         fanout.replies[rank], fanout.reply = reply, message
+        if message is not None and not fanout.metadata:
+            fanout.metadata = message.metadata
         if reply.get("status") != "ok":
-            self._part_failed(fanout, rank, dict(reply))
+            self._part_failed(fanout, rank, failure_of(reply, fanout.interrupted))
         self._heard(fanout, rank)
 
     def idle(self, rank: Rank, msg_id: str) -> bool:
@@ -121,7 +123,7 @@ class Rounds:
         try:
             if message.msg_type == "error":
                 self._part_failed(fanout, rank, read(message.content))
-            elif message.msg_type == "execute_result" and not fanout.stores:
+            elif message.msg_type == "execute_result" and not (fanout.stores and self._aligned):
                 message = counted(message, cell.count)
             published = fanout.outputs.feed(rank, message, self._stage.at)
         except BadMessage as error:
@@ -149,6 +151,11 @@ class Rounds:
         if deadline is not None and deadline != fanout.armed:
             self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
         fanout.armed = deadline
+
+    @property
+    def _aligned(self) -> bool:
+        """Ranks count as we do: other languages have no blank cell that counts."""
+        return self._stage.settings.language == "python"
 
     # ---------------------------------------------------------------- failure of a part
 
@@ -304,6 +311,16 @@ class Rounds:
             self._stage.cancel((kind, fanout.msg_id))
 
 
+def failure_of(reply: Content, interrupted: bool) -> dict[str, Any]:
+    """Kernels other than IPython's end an interrupted cell with no more than a status."""
+    if interrupted and not reply.get("ename"):
+        return {**reply, "ename": "KeyboardInterrupt", "evalue": reply.get("evalue") or ""}
+    return dict(reply)
+
+
 def counted(message: Message, count: int) -> Message:
     """IPython numbers the result of what it does not store by the cell before."""
-    return replace(message, content=dumps({**read(message.content), "execution_count": count}))
+    content = read(message.content)
+    if content.get("execution_count") in (None, count):
+        return message
+    return replace(message, content=dumps({**content, "execution_count": count}))

@@ -14,13 +14,12 @@ All children of the kernel process are the engine's, except those that were ther
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .. import kernelspecs
@@ -39,6 +38,7 @@ from ..rank.processes import (
 from . import cgroup, early, rundir
 from .base import Endpoint, EngineContext
 from .output import OutputPipe
+from .place import Place
 from .plan import Plan, plan
 from .rundir import RunDirectory
 from .stacks import Done, Stacks
@@ -46,8 +46,6 @@ from .supervisor import Supervisor
 from .supervisors import Supervisors
 from .unblock import unblock
 
-# Transport ipc has no ports; ipykernel appends the number to the path.
-PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
 CLOSE_LIMIT = 2.0  # seconds; a process in uninterruptible sleep must not hold up the kernel's exit
 # What configures this kernel, not the next one: a notebook that a rank runs decides for itself.
 # SPMD_MAX_PROCESSES is inherited on purpose: it is about the machine.
@@ -65,6 +63,7 @@ class _Launch:
     plan: Plan
     directory: RunDirectory
     left: int  # how many have not been reported gone
+    places: dict[Rank, Place] = field(default_factory=dict)  # of those
 
 
 @dataclass(slots=True, eq=False)
@@ -167,24 +166,14 @@ class LocalEngine:
 
     def _files(self, launch: _Launch, rank: Rank) -> None:
         """What a rank finds in the run directory when it starts."""
-        launch.directory.write(f"r{rank}.json", self._connection(launch, rank))
-        self._stacks.prepare(rank, os.path.join(launch.directory.path, f"r{rank}"))
-
-    def _connection(self, launch: _Launch, rank: Rank) -> bytes:
-        """A connection file (Jupyter client documentation, "Connection files")."""
-        ports = {f"{channel}_port": port for channel, port in PORTS.items()}
-        content = {
-            **ports,
-            "transport": "ipc",
-            "ip": os.path.join(launch.directory.path, f"r{rank}"),
-            "key": rank_key(launch.kernelspec, self._context.key).decode("ascii"),
-            "signature_scheme": "hmac-sha256",
-            "kernel_name": launch.kernelspec.name,
-        }
-        return json.dumps(content).encode()
+        prefix = os.path.join(launch.directory.path, f"r{rank}")
+        place = launch.places[rank] = Place.of(launch.kernelspec, prefix)
+        key = rank_key(launch.kernelspec, self._context.key)
+        launch.directory.write(f"r{rank}.json", place.connection(launch.kernelspec.name, key))
+        self._stacks.prepare(rank, prefix)
 
     def _report_missing(self, request: LaunchRequest, spec: RankSpec, error: Exception) -> None:
-        self._forget(request.generation)
+        self._forget(request.generation, spec.rank)
         cause = Cause(missing=_why_missing(request.kernel, error))
         self._context.events.rank_exited(spec.rank, request.generation, cause, "")
 
@@ -222,12 +211,11 @@ class LocalEngine:
 
     def _started(self, process: _Process, pid: int, how: str, fds: Sequence[int]) -> None:
         process.pidfd = fds[0] if fds else None
-        prefix = os.path.join(process.launch.directory.path, f"r{process.rank}")
         process.endpoint = Endpoint(
             process.rank,
             process.generation,
             pid,
-            {channel: f"ipc://{prefix}-{port}" for channel, port in PORTS.items()},
+            process.launch.places[process.rank].addresses,
             rank_key(process.launch.kernelspec, self._context.key),
             process.launch.kernelspec.interrupt_mode,
             "fork" if how == "fork" else "spawn",
@@ -336,17 +324,19 @@ class LocalEngine:
             os.close(process.pidfd)
         stderr = process.output.close()
         if cause is not None:
-            self._forget(process.generation)
+            self._forget(process.generation, process.rank)
             self._context.events.rank_exited(process.rank, process.generation, cause, stderr)
 
     def _memory_ran_out(self) -> bool:
         before, self._oom_kills = self._oom_kills, cgroup.oom_kills()
         return self._oom_kills > before
 
-    def _forget(self, generation: int) -> None:
+    def _forget(self, generation: int, rank: Rank) -> None:
         """One rank fewer of a launch; after the last its directory goes."""
         launch = self._launches.get(generation)
         if launch is not None:
+            if place := launch.places.pop(rank, None):
+                place.close()
             launch.left -= 1
             if launch.left <= 0:
                 del self._launches[generation]
@@ -395,6 +385,8 @@ class LocalEngine:
         await asyncio.sleep(0)  # those cancelled above are reported
         self._loop.remove_signal_handler(signal.SIGCHLD)
         for launch in self._launches.values():
+            for place in launch.places.values():
+                place.close()
             launch.directory.remove()
 
 

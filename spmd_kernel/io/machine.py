@@ -73,7 +73,7 @@ def _cpu_seconds(root: Path, pid: int) -> float:
 
 def _languages() -> dict[str, str]:
     specs = kernelspecs.all_kernelspecs()
-    return {name: spec.language for name, spec in specs.items() if "spmd" not in spec.metadata}
+    return {name: spec.language for name, spec in specs.items() if not spec.is_distributed}
 
 
 def _memory_available(root: Path) -> int | None:

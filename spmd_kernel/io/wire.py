@@ -58,7 +58,7 @@ class Wire:
         message = Message(
             _header(header),
             _object("parent_header", parent) if parent != b"null" else {},
-            _object("metadata", metadata),
+            _object("metadata", metadata) if metadata != b"null" else {},
             content,
             tuple(map(_buffer, body[5:])),
         )

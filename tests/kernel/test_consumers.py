@@ -90,7 +90,7 @@ def run(*words: str | Path, cwd: Path) -> str:
 
 def convert(path: Path, to: str) -> str:
     run("nbconvert", "--to", to, path.name, cwd=path.parent)
-    suffix = {"html": ".html", "markdown": ".md", "latex": ".tex"}[to]
+    suffix = {"html": ".html", "markdown": ".md", "latex": ".tex", "script": ".py"}[to]
     return path.with_suffix(suffix).read_text(encoding="utf-8")
 
 

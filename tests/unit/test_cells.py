@@ -469,11 +469,12 @@ def test_queued_cells_that_fail_at_once_all_get_their_reply() -> None:
     assert ["rank 0 died" in cell.reply["evalue"] for cell in cells] == [True] * 4
 
 
-def test_cells_come_on_shell_alone() -> None:
+def test_cells_do_not_come_on_stdin() -> None:
     world = start(1)
-    cell = world.ask("execute_request", {"code": "x"}, channel="control")
+    cell = world.ask("execute_request", {"code": "x"}, channel="stdin")
     assert cell.reply["ename"] == "BadMessage"
-    assert cell.replies[0].channel == "control"
+    assert cell.replies[0].channel == "stdin"
+    assert [log.level for log in world.logs] == ["warning"]
     assert sent_codes(world, 0) == []
 
 
@@ -491,3 +492,66 @@ def test_shutdown_shows_what_the_running_cell_has_written() -> None:
     assert cell.text == "0 │ a\n"
     assert cell.kinds[-2:] == ["execute_reply", "status"]
     assert [key for key in world.timers if cell.message.msg_id in key] == []
+
+
+def test_a_language_that_counts_otherwise_shows_our_count() -> None:
+    """Cells of ours alone (`%ranks`) are not counted by a kernel that we cannot pad."""
+    world = start(1, language="R")
+    world.run("1")
+    world.run("%ranks")
+    cell = world.execute("2")
+    rank = world.ranks[0]
+    result = {"execution_count": 2, "data": {}, "metadata": {}}
+    world.say(rank, "iopub", "execute_result", result, rank.inbox[0])
+    world.settle()
+    assert json.loads(cell.of("execute_input")[0].content)["execution_count"] == 3
+    assert json.loads(cell.of("execute_result")[0].content)["execution_count"] == 3
+    assert cell.reply["execution_count"] == 3
+
+
+def test_an_interrupted_cell_of_a_kernel_that_says_no_more_than_abort() -> None:
+    world = start(2, language="R")
+    cell = world.execute("Sys.sleep(9)")
+    world.feed(Signalled(world.tick(), 2))
+    for rank in world.ranks.values():
+        request = rank.inbox.popleft()
+        world.say(rank, "shell", "execute_reply", {"status": "abort"}, request)
+        world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    world.settle()
+    assert (cell.reply["status"], cell.reply["ename"]) == ("error", "KeyboardInterrupt")
+
+
+def test_an_error_without_name_and_traceback_is_still_one_line() -> None:
+    world = start(2, language="bash")
+    cell = world.execute("[ $RANK = 0 ]")
+    rank = world.ranks[1]
+    error = {"ename": "", "evalue": "1", "traceback": []}
+    request = rank.inbox.popleft()
+    world.say(rank, "iopub", "error", error, request)
+    world.say(rank, "shell", "execute_reply", {"status": "error", **error}, request)
+    world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    world.settle()
+    shown = json.loads(cell.of("error")[0].content)
+    assert shown["traceback"] == cell.reply["traceback"] == ["1 │ Error: 1"]
+
+
+def test_execute_requests_on_control_are_cells_in_their_turn() -> None:
+    world = start(2)
+    contents = [{"code": f"{n}", "silent": False} for n in range(3)]
+    cells = [world.ask("execute_request", content, channel="control") for content in contents]
+    world.settle()
+    assert [cell.reply["execution_count"] for cell in cells] == [1, 2, 3]
+    assert {cell.replies[0].channel for cell in cells} == {"control"}
+
+
+def test_a_merged_reply_says_when_it_started() -> None:
+    world = start(2)
+    cell = world.execute("f()")
+    for number, rank in world.ranks.items():
+        request = rank.inbox.popleft()
+        reply = {"status": "error" if number else "ok", "ename": "E", "evalue": "", "traceback": []}
+        metadata = {"started": f"2020-01-0{number + 1}", "status": reply["status"]}
+        world.say(rank, "shell", "execute_reply", reply, request, metadata)
+        world.say(rank, "iopub", "status", {"execution_state": "idle"}, request)
+    world.settle()
+    assert cell.replies[0].metadata == {"started": "2020-01-01", "status": "error"}

@@ -37,6 +37,8 @@ def write(directory: Path, name: str, **raw: Any) -> Path:
     return path
 
 
+# jupyter_client skips a kernelspec with fields that it does not know, if that is an error.
+@pytest.mark.filterwarnings("ignore:Passing unrecognized arguments")
 def test_what_is_installed_is_what_jupyter_client_finds() -> None:
     oracle = KernelSpecManager().get_all_specs()
     found = all_kernelspecs()
@@ -127,3 +129,17 @@ def test_a_broken_one_is_an_error_but_hides_no_other(text: str, kernels: Path) -
         find("broken")
     assert str(kernels / "broken" / "kernel.json") in caught.value.hint
     assert set(all_kernelspecs()) == {"good", "python3"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "distributed"),
+    [
+        ({"metadata": {"spmd": {}}}, True),
+        ({"argv": ["python", "-m", "spmd_kernel", "-f", "{connection_file}"]}, True),
+        ({"argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]}, False),
+    ],
+)
+def test_ranks_are_never_this_kernel_again(kernels: Path, raw: Any, distributed: bool) -> None:
+    """A copy of our kernelspec without its metadata would start itself without end."""
+    write(kernels, "k", **raw)
+    assert find("k").is_distributed is distributed

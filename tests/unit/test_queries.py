@@ -217,3 +217,23 @@ def test_nonsense_is_an_error_reply(kind: str, raw: bytes) -> None:
     else:
         assert query.reply["ename"] == "BadMessage"
     assert query.states == ["busy", "idle"]
+
+
+@pytest.mark.parametrize("kind", ["complete", "inspect", "is_complete", "history", "comm_info"])
+def test_contents_of_the_sender_s_fault_are_answered_with_one_line_of_log(kind: str) -> None:
+    world = start(2)
+    query = world.ask(f"{kind}_request", None, raw=b"[1, 2]")
+    assert query.reply["status"] == "error"
+    assert [log.level for log in world.logs] == ["warning"]
+    assert "\n" not in world.logs[0].text
+    assert query.states == ["busy", "idle"]
+
+
+@pytest.mark.parametrize("kind", ["status", "a\nline of its own", ""])
+def test_what_is_no_answer_is_dropped_from_stdin_with_one_line(kind: str) -> None:
+    world = start(2)
+    sent = world.ask(kind, {}, channel="stdin")
+    world.settle()
+    assert not sent.of("status") and not world.ranks[0].inbox
+    (log,) = world.logs
+    assert log.level == "warning" and "stdin" in log.text and "\n" not in log.text

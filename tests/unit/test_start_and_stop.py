@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from spmd_kernel.core.model import Cause, Exit, Facts, Preload, Signalled, ToRank
 
 from ..world import GIB, World, start
@@ -63,6 +65,18 @@ def test_parameters_and_client_setup_are_replayed() -> None:
     assert "epochs = 3\nprocesses = 2" in replayed
     assert not any("not replayed" in code for code in replayed)
     assert len(world.ranks) == 2
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "as VS Code"])
+def test_set_up_is_what_no_history_keeps(silent: bool) -> None:
+    world = start()
+    world.run("import helper", silent=silent, store_history=False)
+    world.run("1 + 1")
+    world.run("variables()", silent=silent, store_history=False)
+    world.run("%processes 2")
+    replayed = silent_codes(world)
+    assert "import helper" in replayed
+    assert "variables()" not in replayed[-2:]
 
 
 def test_same_number_keeps_everything() -> None:

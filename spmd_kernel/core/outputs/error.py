@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..content import Content
+from ..errors import headline
 from ..model import Message
 from .item import Item, Ranks
 from .keys import Keys
@@ -34,8 +35,7 @@ class Error(Item):
         content = self.message.content
         traceback = self._shown(page, ranks, items)
         if prefix := page.label(ranks):
-            said = f"{self.content.text('ename')}: {self.content.text('evalue')}"
-            first, *others = traceback or [said]
+            first, *others = traceback or [headline(self.content)]
             traceback = [prefix + first, *others]
         if traceback != self.traceback:
             content = self.parsed.replaced({"traceback": traceback})
