@@ -395,9 +395,24 @@ class World:
         """The rank serves the oldest request of its shell from busy to idle."""
         request = fake.inbox.popleft()
         self.say(fake, "iopub", "status", {"execution_state": "busy"}, request)
+        if b'"request_states"' in request.content:
+            self.tell_states(fake, request)
         if not request.msg_type.startswith("comm_"):  # comm messages have no reply
             self.say(fake, "shell", *self._reply(fake, request, error), request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
+
+    def tell_states(self, fake: FakeRank, request: Message) -> None:
+        """All its widgets, of which it has one, with one buffer."""
+        widget = f"widget-{fake.rank}"
+        content = {
+            "comm_id": json.loads(request.content)["comm_id"],
+            "data": {
+                "method": "update_states",
+                "states": {widget: {"state": {"rank": fake.rank}}},
+                "buffer_paths": [[widget, "state", "image"]],
+            },
+        }
+        self.say(fake, "iopub", "comm_msg", content, request, {}, (bytes([fake.rank]),))
 
     def _reply(self, fake: FakeRank, request: Message, error: bool) -> tuple[str, dict[str, Any]]:
         kind = request.msg_type

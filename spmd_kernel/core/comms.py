@@ -1,8 +1,9 @@
 """Who owns each comm, both ways.
 
 A comm that a rank opens belongs to that rank; one that a front end opens belongs to every rank that
-lived then.  A message to a comm goes to its owners only.  Source: Jupyter messaging, "Custom
-Messages"; comm_info is answered from this table, so it answers while cells run.
+lived then.  A message to a comm goes to its owners only, and clients hear that it is closed when its
+last owner closes it.  Source: Jupyter messaging, "Custom Messages"; comm_info is answered from this
+table, so it answers while cells run.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from .captures import Captures
 from .content import Content, read
+from .errors import BadMessage
 from .model import Header, Message, Rank, ToRank
+from .outputs import DisplayIds
 from .stage import Stage
+from .widget_states import WidgetStates, is_question, method_of
 
 COMMS = {"comm_open", "comm_msg", "comm_close"}
 
@@ -35,78 +40,159 @@ class _Comm:
     owners: set[Rank] = field(default_factory=set)
 
 
+@dataclass(slots=True)
+class _Served:
+    """A client's message that its owners are at work on."""
+
+    header: Header
+    owners: set[Rank]
+    states: WidgetStates | None = None  # what it asks for, if it asks for those of all widgets
+    said: bool = False  # that we are busy with it
+
+
 class Comms:
-    def __init__(self, stage: Stage, own: Own, serving_ends: Callable[[str], None]):
+    def __init__(
+        self,
+        stage: Stage,
+        own: Own,
+        serving_ends: Callable[[str], None],
+        display_ids: DisplayIds,
+    ):
         """``serving_ends`` hears the id of a client's message right before its idle."""
         self._stage = stage
         self._own = own
         self._serving_ends = serving_ends
+        self.captures = Captures(stage, display_ids)
         self._comms: dict[str, _Comm] = {}
-        self._served: dict[str, tuple[Header, set[Rank]]] = {}  # whose owners are at work on it
+        self._served: dict[str, _Served] = {}
 
-    def from_rank(self, rank: Rank, message: Message) -> None:
-        """Keep the table; the hub forwards the message itself."""
+    def from_rank(self, rank: Rank, message: Message, home: Header, world: int) -> None:
+        """Keep the table, and tell clients.  ``home``: the client's request it belongs to."""
         content = read(message.content)
         comm_id = content.text("comm_id")
         if message.msg_type == "comm_open":
             comm = self._comms.setdefault(comm_id, _Comm(content.text("target_name")))
             comm.owners.add(rank)
+            self.captures.opened(rank, comm_id, content)
         elif message.msg_type == "comm_close":
+            self.captures.closed(rank, comm_id)
             self._drop(comm_id, {rank})
+            if comm_id in self._comms:
+                return  # other ranks still have it
+        elif self._is_part(rank, comm_id, content, message):
+            return
+        passed = self.captures.passed_on(rank, comm_id, content, message, world)
+        if passed is not None:
+            self._stage.publish(
+                message.msg_type, passed.content, home, passed.metadata, passed.buffers
+            )
 
-    def from_front(self, message: Message, alive: tuple[Rank, ...]) -> None:
+    def from_front(self, message: Message, alive: tuple[Rank, ...], world: int) -> None:
         """Send it to its owners.  Idle follows when they are done with it: widgets throttle by it."""
-        header = message.header
-        self._stage.status("busy", header)
-        owners: set[Rank] = set()
+        served = _Served(message.header, set())
         try:
-            owners = self._owners(message, alive)
+            self._address(served, message, alive, world)
         finally:
-            if not owners:
-                self._stage.status("idle", header)
-        if owners:
-            plain = {key: value for key, value in header.items() if key != "subshell_id"}
-            self._served[message.msg_id] = (header, owners)
-            request = replace(message, header=plain)
-            self._stage.emit(ToRank(tuple(sorted(owners)), "shell", request))
+            if served.owners:  # first of all: a slider that is dragged waits for the answer
+                self._send(served, message)
+            self._say_busy(served)
+            if not served.owners:
+                self._stage.status("idle", message.header)
 
-    def _owners(self, message: Message, alive: tuple[Rank, ...]) -> set[Rank]:
+    def _say_busy(self, served: _Served) -> None:
+        if not served.said:
+            served.said = True
+            self._stage.status("busy", served.header)
+
+    def _send(self, served: _Served, message: Message) -> None:
+        self._served[message.msg_id] = served
+        plain = {key: value for key, value in message.header.items() if key != "subshell_id"}
+        request = replace(message, header=plain)
+        self._stage.emit(ToRank(tuple(sorted(served.owners)), "shell", request))
+
+    def _address(
+        self, served: _Served, message: Message, alive: tuple[Rank, ...], world: int
+    ) -> None:
         content = read(message.content)
         comm_id = content.text("comm_id")
-        if self._own.heard(message, content):
-            return set()
-        if message.msg_type == "comm_open" and alive:
+        kind = message.msg_type
+        if kind == "comm_open" or comm_id not in self._comms:
+            self._say_busy(served)
+            if self._own.heard(message, content):
+                return
+        served.owners = self._owners(kind, comm_id, content, alive)
+        comm = self._comms.get(comm_id)
+        if world > 1 and comm is not None and is_question(comm.target, content):
+            served.states = WidgetStates(comm_id, set(range(world)).difference(alive))
+
+    def _owners(
+        self, kind: str, comm_id: str, content: Content, alive: tuple[Rank, ...]
+    ) -> set[Rank]:
+        if kind == "comm_open" and alive:
             self._comms[comm_id] = _Comm(content.text("target_name"), set(alive))
         comm = self._comms.get(comm_id)
         if comm is None:
-            self._stage.log("info", f"{message.msg_type} for a comm that no rank has: {comm_id!r}")
+            self._stage.log("info", f"{kind} for a comm that no rank has: {comm_id!r}")
             return set()
         owners = comm.owners & set(alive)
-        if message.msg_type == "comm_close":
+        if kind == "comm_close":
+            for rank in owners:
+                self.captures.closed(rank, comm_id)
             self._drop(comm_id, owners)
-        return set(owners)
+        return owners
 
     def idle(self, msg_id: str, rank: Rank) -> None:
         """A rank is done with a request, perhaps one of a comm."""
-        if msg_id not in self._served:
+        served = self._served.get(msg_id)
+        if served is None:
             return
-        header, owners = self._served[msg_id]
-        owners.discard(rank)
-        if not owners:
+        served.owners.discard(rank)
+        if not served.owners:
             del self._served[msg_id]
+            if served.states is not None:
+                self._answer(served.states, served.header)
             self._serving_ends(msg_id)
-            self._stage.status("idle", header)
+            self._stage.status("idle", served.header)
+
+    # ---------------------------------------------------------------- states of all widgets
+
+    def _is_part(self, rank: Rank, comm_id: str, content: Content, message: Message) -> bool:
+        """A rank's answer to a question that is answered once for all ranks."""
+        served = self._served.get(message.parent_id)
+        states = served.states if served is not None else None
+        if states is None or states.comm_id != comm_id or method_of(content) != "update_states":
+            return False
+        try:
+            states.add(rank, content, message)
+        except BadMessage as error:
+            self._stage.log("warning", f"rank {rank}: states of its widgets dropped: {error}")
+        return True
+
+    def _answer(self, states: WidgetStates, header: Header) -> None:
+        if not states.is_answer:
+            return
+        if states.missing:
+            ranks = ", ".join(map(str, sorted(states.missing)))
+            self._stage.log("warning", f"widgets of dead ranks cannot be restored: rank {ranks}")
+        content, buffers = states.merged()
+        self._stage.publish("comm_msg", content, header, states.metadata, buffers)
+
+    # ---------------------------------------------------------------- ranks at work, and lost
 
     @property
     def busy(self) -> set[Rank]:
         """Ranks that are at work on a message of a front end: a callback of a widget, say."""
-        return {rank for _, owners in self._served.values() for rank in owners}
+        return {rank for served in self._served.values() for rank in served.owners}
 
     def lost(self, rank: Rank) -> None:
         """The rank's process is gone, and its comms with it."""
         for comm_id in list(self._comms):
             self._drop(comm_id, {rank})
-        for msg_id in list(self._served):
+        self.captures.lost(rank)
+        for msg_id, served in list(self._served.items()):
+            states = served.states
+            if states is not None and rank in served.owners and rank not in states.parts:
+                states.missing.add(rank)
             self.idle(msg_id, rank)
 
     def info(self, target: str | None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Hub:
             lambda resume: self.performer.look(Look(usage=True), resume),
             lambda: self.desk.state == "busy",
         )
-        self.comms = Comms(self.stage, self.status_comms, self.late.flush)
+        self.comms = Comms(self.stage, self.status_comms, self.late.flush, self.display_ids)
         self.cells = Cells(
             self.stage,
             self.group,

@@ -86,7 +86,10 @@ class Reports:
         elif kind in OUTPUTS:
             self._transcript.heard(rank, message)
             fanout = self._cells.rounds.fanout_of(message.parent_id)
-            if fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
+            if self._comms.captures.takes(rank, message):
+                home = self._home(message)
+                self._comms.captures.take(rank, message, home, self._group.size)
+            elif fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
                 self._cells.rounds.output(fanout, rank, message)
             else:
                 self._late_output(rank, message)
@@ -96,8 +99,9 @@ class Reports:
             home = self._home(message)
             self._late.cut(rank, home)
             if kind in COMMS:
-                self._comms.from_rank(rank, message)
-            self._stage.publish(kind, message.content, home, message.metadata, message.buffers)
+                self._comms.from_rank(rank, message, home, self._group.size)
+            else:
+                self._stage.publish(kind, message.content, home, message.metadata, message.buffers)
 
     def _idle(self, rank: Rank, msg_id: str) -> None:
         if not self._cells.rounds.idle(rank, msg_id):

@@ -74,7 +74,7 @@ class Requests:
         elif kind == "execute_request":
             self._execute(event)
         elif kind in COMMS:
-            self._comms.from_front(message, self._group.alive)
+            self._comms.from_front(message, self._group.alive, self._group.size)
         elif kind == "interrupt_request":
             self._framed(event, "interrupt_reply", {"status": "ok"})
             self._life.interrupt()

@@ -186,9 +186,14 @@ class Rounds:
         return self.on_error or ("stop" if cell is not None and cell.headless else "wait")
 
     def others_overdue(self, msg_id: str) -> None:
-        """``--on-error stop``: a rank failed 5 s ago and others still run."""
+        """``--on-error stop``: a rank failed 5 s ago and others still run.
+
+        One that showed an error and goes on has not failed: a callback's, or an Output widget's.
+        """
         fanout = self.fanout_of(msg_id)
-        if fanout is not None and not fanout.interrupted and fanout.running:
+        if fanout is None or not fanout.failed:
+            return
+        if not fanout.interrupted and fanout.running:
             self.interrupt(fanout, fanout.running)
             self._stage.timer(("overdue", msg_id), STOP_SECONDS)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import nbformat
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from .lab import ROOT, Notebook
 
@@ -265,12 +265,122 @@ def test_a_slider_on_each_rank(open_notebook: OpenNotebook) -> None:
     notebook.run(0)
     notebook.run(1)
     handles = notebook.cell(1).get_by_role("slider")
+    readouts = notebook.cell(1).locator(".widget-readout")
     expect(handles).to_have_count(2)
-    assert "rank 0" in notebook.text(1) and "rank 1" in notebook.text(1)
-    handles.nth(1).press("ArrowRight")
-    handles.nth(1).press("ArrowRight")
-    handles.nth(1).press("ArrowRight")
-    expect(notebook.cell(1).locator(".widget-readout").nth(1)).to_have_text("3")
+    names = [name for name in notebook.lines(1) if name.startswith("rank")]
+    places = {rank: names.index(f"rank {rank}") for rank in range(2)}
+    for _ in range(3):
+        handles.nth(places[1]).press("ArrowRight")
+    expect(readouts.nth(places[1])).to_have_text("3")
     notebook.shot("sliders", 1)
     notebook.run(2)
-    assert notebook.lines(2) == ["0 │ 0", "1 │ 3"]
+    assert sorted(notebook.lines(2)) == ["0 │ 0", "1 │ 3"]
+
+    notebook.command("docmanager:save")
+    notebook.page.goto("about:blank")
+    notebook.open()  # the page asks the kernel for the states of all widgets
+    expect(readouts.nth(places[1])).to_have_text("3")
+    expect(readouts.nth(places[0])).to_have_text("0")
+    for rank in range(2):
+        handles.nth(places[rank]).press("ArrowRight")
+    expect(readouts.nth(places[1])).to_have_text("4")
+    expect(readouts.nth(places[0])).to_have_text("1")
+    notebook.run(2)
+    assert sorted(notebook.lines(2)) == ["0 │ 1", "1 │ 4"]
+
+
+OUTPUTS = """\
+import ipywidgets
+from IPython.display import display
+out = ipywidgets.Output()
+display(out)
+meet("in")
+with out:
+    print(f"captured on {rank}")
+    meet("out")
+    print(f"and more on {rank}")
+print("after it")
+"""
+INTERACT = """\
+@ipywidgets.interact(x=ipywidgets.IntSlider(rank))
+def shown(x):
+    print(f"{x} on rank {rank}")
+"""
+
+
+def test_output_widgets_take_what_their_own_rank_says(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 4", PRELUDE + MEET, OUTPUTS, INTERACT)
+    for index in range(4):
+        notebook.run(index)
+    areas = notebook.cell(2).locator(".widget-output")
+    expect(areas).to_have_count(4)
+    shown = sorted(text.split() for text in areas.all_inner_texts())
+    assert shown == [f"captured on {r} and more on {r}".split() for r in range(4)]
+    notebook.shot("output-widgets", 2)
+
+    taken = notebook.cell(3).locator(".widget-output")
+    expect(taken).to_have_count(4)
+    ranks = [int(text.split()[-1]) for text in taken.all_inner_texts()]
+    assert sorted(ranks) == [0, 1, 2, 3]
+    place = ranks.index(2)
+    notebook.cell(3).get_by_role("slider").nth(place).press("ArrowRight")
+    wanted = [f"{rank + (rank == 2)} on rank {rank}" for rank in ranks]
+    expect(taken).to_have_text([re.compile(text) for text in wanted])
+    notebook.shot("interact", 3)
+
+
+COUNTER = """\
+import anywidget, traitlets
+class Counter(anywidget.AnyWidget):
+    _esm = '''
+    export default { render({ model, el }) {
+        const button = el.appendChild(document.createElement("button"));
+        const show = () => { button.textContent = `clicked ${model.get("count")} times`; };
+        button.onclick = () => { model.set("count", model.get("count") + 1); model.save_changes(); };
+        model.on("change:count", show);
+        show();
+    } }
+    '''
+    count = traitlets.Int(0).tag(sync=True)
+counter = Counter(count=10 * rank)
+counter
+"""
+LINKED = """\
+import ipywidgets
+from time import sleep
+from tqdm.notebook import tqdm
+slider, text = ipywidgets.IntSlider(), ipywidgets.IntText()
+link = ipywidgets.jslink((slider, "value"), (text, "value"))
+ipywidgets.HBox([slider, text])
+"""
+BAR = """\
+for _ in tqdm(range(20 + rank), desc="train"):
+    sleep(0.02)
+"""
+
+
+def test_anywidget_jslink_and_bars(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 4", PRELUDE + COUNTER, LINKED, BAR, "counter.count")
+    for index in range(4):
+        notebook.run(index)
+
+    def button(count: int) -> Locator:
+        return notebook.cell(1).get_by_role("button", name=f"clicked {count} times", exact=True)
+
+    for rank in range(4):
+        expect(button(10 * rank)).to_be_visible()
+    button(20).click()
+    button(21).click()
+    expect(button(22)).to_be_visible()
+
+    notebook.cell(2).get_by_role("slider").nth(1).press("ArrowRight")
+    boxes = notebook.cell(2).get_by_role("spinbutton")
+    expect(boxes.nth(1)).to_have_value("1")
+    expect(boxes.nth(0)).to_have_value("0")
+
+    for rank in range(4):
+        done = f"{20 + rank}/{20 + rank}"
+        expect(notebook.cell(3).get_by_text(re.compile(done))).to_have_count(1)
+    notebook.shot("widgets", 3)
+    notebook.run(4)
+    assert notebook.lines(4) == ["0 │ 0", "1 │ 10", "2 │ 22", "3 │ 30"]  # results are in order

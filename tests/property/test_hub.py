@@ -125,6 +125,10 @@ class CommWorld(World):
         self._due: dict[str, tuple[int, ...]] = {}  # ranks that are to get a client's message
         self.pushed: dict[str, Any] = {}  # the status that each comm has been told
         self.changed_at: list[float] = []
+        self._spoken: set[str] = set()
+        self.hooks: dict[str, list[str]] = {}  # Output widgets that take what has this parent
+        self.taken: dict[str, list[bytes]] = {}  # what each of them got
+        self.told_states: dict[str, set[int]] = {}  # ranks that answered a request_states
         super().__init__(size)
 
     def feed(self, event: Event) -> None:
@@ -154,6 +158,7 @@ class CommWorld(World):
             case ToFront(msg_type="comm_msg") if _comm_id(effect.content) in STATUS_COMMS:
                 self._is_told(json.loads(effect.content))
             case ToRank() if _comm_id(effect.message.content) in COMMS:
+                self._client_speaks(self.sent[effect.message.msg_id].message)
                 expected = self._due.pop(effect.message.msg_id, None)
                 assert effect.ranks == expected, (effect, expected)
                 assert "subshell_id" not in effect.message.header
@@ -164,10 +169,15 @@ class CommWorld(World):
             case ToFront(msg_type="status") if _state(effect) == "idle":
                 assert not self._due.pop(str(effect.parent.get("msg_id")), ()), "not delivered"
             case ToFront(msg_type="comm_info_reply"):
-                shown = set(json.loads(effect.content)["comms"]) - {"", *STATUS_COMMS}
+                shown = set(json.loads(effect.content)["comms"]).intersection(COMMS)
                 assert shown == {comm_id for comm_id, owners in self.owners.items() if owners}
             case ToFront() if _comm_id(effect.content) in COMMS:
                 self.forwarded.append((effect.msg_type, effect.content, effect.buffers))
+            case ToFront(msg_type="comm_msg") if _comm_id(effect.content).startswith("out-"):
+                self._hook(_comm_id(effect.content), json.loads(effect.content)["data"]["state"])
+            case ToFront(msg_type="stream") if hooks := self.hooks.get(_parent_id(effect)):
+                self.taken.setdefault(hooks[-1], []).append(effect.content)
+                return  # no cell shows it
         super()._perform(effect)
 
     def _is_told(self, content: Any) -> None:
@@ -182,7 +192,24 @@ class CommWorld(World):
                 self.changed_at.append(self.at)
         self.pushed[comm_id] = status
 
+    def _hook(self, widget: str, state: dict[str, str]) -> None:
+        """As clients do: the last one that asked for a parent's outputs takes them."""
+        for stack in self.hooks.values():
+            if widget in stack:
+                assert stack.pop() == widget, "not the innermost"
+        if state["msg_id"]:
+            assert state["msg_id"] in self.sent, "a request that the client never sent"
+            self.hooks.setdefault(state["msg_id"], []).append(widget)
+
+    def tell_states(self, fake: FakeRank, request: Message) -> None:
+        self.told_states.setdefault(request.msg_id, set()).add(fake.rank)
+        super().tell_states(fake, request)
+
     def _client_speaks(self, message: Message) -> None:
+        """What the hub does first shows that it is the message's turn."""
+        if message.msg_id in self._spoken:
+            return
+        self._spoken.add(message.msg_id)
         comm_id = _comm_id(message.content)
         alive = {fake.rank for fake in self.ranks.values() if fake.alive}
         if message.msg_type == "comm_open" and alive:
@@ -204,6 +231,10 @@ def _state(effect: ToFront) -> str:
     return str(json.loads(effect.content)["execution_state"])
 
 
+def _parent_id(effect: ToFront) -> str:
+    return str(effect.parent.get("msg_id"))
+
+
 FakeRankId = tuple[int, int]  # rank and generation
 
 
@@ -218,6 +249,8 @@ class Machine(RuleBasedStateMachine):
         self.live: set[str] = set()  # lines after a clear: they may show in a live display
         self.clearing: set[FakeRankId] = set()
         self.told: list[tuple[str, bytes, tuple[Any, ...]]] = []  # comm messages of ranks
+        self.capturing: dict[FakeRankId, list[tuple[str, str]]] = {}  # parent and Output widget
+        self.captured: dict[str, list[str]] = {}  # lines that are for each Output widget
         self.serial = 0
 
     @property
@@ -317,6 +350,14 @@ class Machine(RuleBasedStateMachine):
         content["data"] = {"resources": resources}
         self.world.ask(kind, content)
 
+    @rule(client=st.sampled_from(CLIENTS), opens=st.booleans())
+    def client_restores_widgets(self, client: bytes, opens: bool) -> None:
+        if opens:
+            content = {"comm_id": "control", "target_name": "jupyter.widget.control", "data": {}}
+            self.world.ask("comm_open", content, client=client)
+        content = {"comm_id": "control", "data": {"method": "request_states"}}
+        self.world.ask("comm_msg", content, client=client)
+
     @rule(kind=st.sampled_from(COMM_KINDS), raw=st.sampled_from(GARBAGE))
     def client_comm_garbage(self, kind: str, raw: bytes) -> None:
         self.world.ask(kind, None, raw=raw)
@@ -368,11 +409,55 @@ class Machine(RuleBasedStateMachine):
         if request.msg_type == "execute_request" and request.msg_id.split()[0] in self.world.sent:
             self.serial += 1
             line = f"line-{self.serial}-of-{fake.rank}"
-            if (fake.rank, fake.generation) in self.clearing:
-                self.live.add(line)
-            self.printed.append((request.msg_id.split()[0], fake.rank, line))
+            if widget := self.widget_of(fake, request):
+                self.captured.setdefault(widget, []).append(line)
+            else:
+                if (fake.rank, fake.generation) in self.clearing:
+                    self.live.add(line)
+                self.printed.append((request.msg_id.split()[0], fake.rank, line))
             content = {"name": stream, "text": line + "\n"}
             self.world.say(fake, "iopub", "stream", content, request)
+
+    def widget_of(self, fake: FakeRank, request: Message) -> str:
+        """The Output widget that captures what a rank says in a request; empty if none does."""
+        stack = self.capturing.get((fake.rank, fake.generation), [])
+        return next((w for parent, w in reversed(stack) if parent == request.msg_id), "")
+
+    @property
+    def may_capture(self) -> list[FakeRank]:
+        return [
+            fake
+            for fake in self.busy
+            if fake.inbox[0].msg_type == "execute_request"
+            and fake.inbox[0].msg_id.split()[0] in self.world.sent
+        ]
+
+    @precondition(lambda self: self.may_capture)
+    @rule(data=st.data(), everybody=st.booleans())
+    def capture(self, data: st.DataObject, everybody: bool) -> None:
+        """``with Output():`` in the cell that a rank runs, or that all do."""
+        for fake in self.may_capture if everybody else [pick(data, self.may_capture)]:
+            self.serial += 1
+            widget, request = f"out-{self.serial}", fake.inbox[0]
+            self.capturing.setdefault((fake.rank, fake.generation), []).append(
+                (request.msg_id, widget)
+            )
+            state = {"_model_name": "OutputModel", "msg_id": ""}
+            content = {"comm_id": widget, "target_name": "jupyter.widget", "data": {"state": state}}
+            self.world.say(fake, "iopub", "comm_open", content, request)
+            self.switch(fake, widget, request.msg_id)
+
+    @precondition(lambda self: any(self.capturing.values()))
+    @rule(data=st.data())
+    def end_capture(self, data: st.DataObject) -> None:
+        fake = pick(data, self.ranks) if self.ranks else None
+        if fake and (stack := self.capturing.get((fake.rank, fake.generation))):
+            self.switch(fake, stack.pop()[1], "")
+
+    def switch(self, fake: FakeRank, widget: str, msg_id: str) -> None:
+        data = {"method": "update", "state": {"msg_id": msg_id}, "buffer_paths": []}
+        parent = fake.inbox[0] if fake.inbox else None
+        self.world.say(fake, "iopub", "comm_msg", {"comm_id": widget, "data": data}, parent)
 
     @precondition(lambda self: self.ranks)
     @rule(data=st.data(), output=st.sampled_from(OUTPUTS))
@@ -410,7 +495,8 @@ class Machine(RuleBasedStateMachine):
         self.serial += 1
         content = {"comm_id": comm_id, "target_name": "t", "data": {"n": self.serial}}
         raw = json.dumps(content).encode()
-        self.told.append((kind, raw, buffers))
+        if kind != "comm_close" or not self.world.owners.get(comm_id, set()) - {fake.rank}:
+            self.told.append((kind, raw, buffers))  # else: other ranks still have it
         parent = fake.inbox[0] if fake.inbox else None
         self.world.say(fake, "iopub", kind, raw, parent, {}, buffers)
 
@@ -534,10 +620,30 @@ class Machine(RuleBasedStateMachine):
         self.check_timings()
         self.check_log()
         self.check_status()
-        assert self.world.forwarded == self.told  # 7: in order, as they came
+        assert self.world.forwarded == self.told  # 7: in order, as they came, closed by the last
+        self.check_widgets()
         self.check_end()
         self.check_replay()
         assert not self.world.timers
+
+    def check_widgets(self) -> None:
+        """7: an Output widget takes what its rank said, unlabelled; all states are one answer."""
+        shown = {
+            widget: "".join(json.loads(raw)["text"] for raw in taken)
+            for widget, taken in self.world.taken.items()
+        }
+        assert shown == {
+            widget: "".join(f"{line}\n" for line in lines)
+            for widget, lines in self.captured.items()
+        }
+        for msg_id, sent in self.world.sent.items():
+            answers = [e for e in sent.of("comm_msg") if b'"update_states"' in e.content]
+            ranks = sorted(self.world.told_states.get(msg_id, ()))
+            assert len(answers) <= 1
+            data = json.loads(answers[0].content)["data"] if answers else {"states": {}}
+            assert sorted(data["states"]) == sorted(f"widget-{rank}" for rank in ranks)
+            if ranks:
+                assert answers[0].buffers == tuple(bytes([rank]) for rank in ranks)
 
     def check_end(self) -> None:
         """8: after shutdown every rank that was ever started has ended."""
