@@ -25,7 +25,7 @@ LOGGED = frozenset(
     }
 )
 OVERHEAD = 300  # bytes that a message costs besides its content
-CELLS = 256  # that are remembered, however little they said
+CELLS = 100  # that are remembered, however little they said
 
 
 class Logged(NamedTuple):
