@@ -33,7 +33,7 @@ class ZygoteProcess:
     ) -> None:
         """``words``: the interpreter and its options. Raises `OSError` if there is no such program.
 
-        Call from the main thread: until it is ready it dies with the thread that started it.
+        Call from the main thread: while it imports ``preload`` it dies with its parent thread.
         """
         self.words, self.environ, self.preload = tuple(words), dict(environ), tuple(preload)
         self.socket, theirs = socket.socketpair()

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+PARENT = os.getppid()
 NAME = "_spmd_kernel_zygote"  # our folder, as a package: not to be mistaken for anybody's
 _package = types.ModuleType(NAME)
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
@@ -56,13 +57,19 @@ def warm_up(preload: Sequence[str]) -> tuple[str, list[list[str]]]:
         except Exception as error:
             if name == WARM[0]:
                 reason = f"{name} could not be imported: {type(error).__name__}: {error}"
+    if preload:  # it may take minutes, which nobody waits for once the kernel process is gone
+        processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != PARENT:
+            os._exit(1)
     sys.path.insert(0, "")  # as in a rank: modules of the notebook's folder
     for name in preload:
         try:
             import_module(name)
         except BaseException as error:
             problems.append([name, f"{type(error).__name__}: {error}"])
-    sys.path.remove("")
+    with contextlib.suppress(ValueError):
+        sys.path.remove("")
+    processes.prctl(processes.PR_SET_PDEATHSIG, 0)
     if not settled():
         reason = f"the imports have started {processes.threads() - 1} threads"
     gc.enable()
@@ -132,8 +139,6 @@ def retitle(argv: Sequence[str]) -> None:
 
 def main(argv: Sequence[str]) -> dict[str, Any]:
     """Returns in forked ranks only."""
-    # Nobody waits for the imports of a kernel that is gone.
-    processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -148,7 +153,6 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
         supervisor.reason, problems = warm_up(preload)
     paths = [os.path.abspath(path) for path in sys.path]
     supervisor.send("ready", reason=supervisor.reason, problems=problems, paths=paths)
-    processes.prctl(processes.PR_SET_PDEATHSIG, 0)
     rank: dict[str, Any] | None = supervisor.serve()
     if rank is None:
         os._exit(0)  # what was registered with atexit is the ranks' business

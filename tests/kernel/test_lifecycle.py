@@ -183,18 +183,22 @@ def test_nothing_outlives_the_kernel(
 ) -> None:
     place = tmp_path_factory.mktemp("run")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    with Kernel() as kernel:
+    kernel = Kernel()
+    try:
         kernel.ok("%processes 2")
         kernel.ok("import subprocess; p = subprocess.Popen(['sleep', '98765'])")
         family = descendants(kernel.pid) | {kernel.pid}
         assert len(family) >= 6
         assert len(list(place.glob("spmd-*"))) == 1
         if how == "shutdown":
-            kernel.manager.shutdown_kernel(now=False)
+            kernel.close()
         else:
             os.kill(kernel.pid, getattr(signal, how))
         wait_gone(family)
         assert not list(place.glob("spmd-*"))
+    finally:
+        if how != "shutdown":
+            kernel.close()
 
 
 def command(pid: int) -> str:
