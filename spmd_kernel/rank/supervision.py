@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .messages import CHUNK, Message, Wire
@@ -46,6 +46,7 @@ class Supervisor:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.reason = "it is a spawning one"
+        self.spare: Callable[[], None] | None = None  # for when the first ranks are under way
         self._children: dict[int, Child] = {}  # by id
         self._directories: set[str] = set()
         self._pid = os.getpid()
@@ -71,6 +72,10 @@ class Supervisor:
         poll.register(self._wake, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll(self._patience())}
+            spare = self.spare
+            if spare is not None and not ready and self._children:
+                self.spare = None
+                spare()
             if self._wake.fileno() in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(CHUNK)
@@ -211,7 +216,9 @@ class Supervisor:
             kill(pid, signal.SIGKILL)
 
     def _patience(self) -> float | None:
-        """Milliseconds until the first grace is over."""
+        """Milliseconds until the first grace is over; none if there is other work."""
+        if self.spare is not None and self._children:
+            return 0.0
         deadlines = [c.deadline for c in self._children.values() if c.deadline is not None]
         return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1 if deadlines else None
 

@@ -36,15 +36,15 @@ messages: Any = import_module(f"{NAME}.messages")
 processes: Any = import_module(f"{NAME}.processes")
 supervision: Any = import_module(f"{NAME}.supervision")
 
-# What a kernel imports while it starts, and for its first cell.
+# What a kernel imports while it starts.
 WARM = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell", "ipykernel.debugger",
     "IPython.core.completerlib", "IPython.core.debugger", "IPython.core.history",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tornado.platform.asyncio", "tornado.queues", "debugpy.server.api", "stack_data", "executing",
-    "asttokens", "pure_eval", "sqlite3", "http.client", "encodings.ascii", "encodings.idna",
+    "tornado.platform.asyncio", "tornado.queues", "debugpy.server.api", "sqlite3", "http.client", "encodings.ascii", "encodings.idna",
     "encodings.latin_1", "faulthandler", "pdb", "runpy",
 )  # fmt: skip
+LATER = ("stack_data", "executing", "asttokens", "pure_eval")  # and for its first traceback
 
 
 def warm_up(preload: Sequence[str]) -> tuple[str, list[list[str]]]:
@@ -72,10 +72,18 @@ def warm_up(preload: Sequence[str]) -> tuple[str, list[list[str]]]:
     processes.prctl(processes.PR_SET_PDEATHSIG, 0)
     if not settled():
         reason = f"the imports have started {processes.threads() - 1} threads"
-    gc.enable()
-    gc.collect()
     gc.freeze()  # a collection in a rank touches, and so copies, none of our pages
+    gc.enable()
     return reason, problems
+
+
+def warm_up_more() -> None:
+    """What need not be done before the first rank, which somebody waits for."""
+    for name in LATER:
+        with contextlib.suppress(Exception):
+            import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def settled() -> bool:
@@ -151,6 +159,7 @@ def main(argv: Sequence[str]) -> dict[str, Any]:
     if module:
         os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
         supervisor.reason, problems = warm_up(preload)
+        supervisor.spare = warm_up_more
     paths = [os.path.abspath(path) for path in sys.path]
     supervisor.send("ready", reason=supervisor.reason, problems=problems, paths=paths)
     rank: dict[str, Any] | None = supervisor.serve()
