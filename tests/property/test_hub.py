@@ -175,7 +175,10 @@ class CommWorld(World):
                 self.forwarded.append((effect.msg_type, effect.content, effect.buffers))
             case ToFront(msg_type="comm_msg") if _comm_id(effect.content).startswith("out-"):
                 self._hook(_comm_id(effect.content), json.loads(effect.content)["data"]["state"])
-            case ToFront(msg_type="stream") if hooks := self.hooks.get(_parent_id(effect)):
+            case ToFront(msg_type="stream") if (
+                # Not what we say ourselves of a rank that died in its `with`.
+                b'"line-' in effect.content and (hooks := self.hooks.get(_parent_id(effect)))
+            ):
                 self.taken.setdefault(hooks[-1], []).append(effect.content)
                 return  # no cell shows it
         super()._perform(effect)
