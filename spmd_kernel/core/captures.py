@@ -10,13 +10,13 @@ Source: ``OutputModel`` of ``@jupyter-widgets/output``; nested widgets are a sta
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .cell import ROUND
 from .content import Content, dumps, read
 from .errors import BadMessage
-from .model import Header, Message, Rank
+from .model import Header, Message, Rank, ToFront
 from .outputs import DisplayIds, unmarked
 from .outputs.splice import Parsed
 from .stage import Stage
@@ -25,12 +25,22 @@ KINDS = {"stream", "display_data", "execute_result", "error", "clear_output"}
 MARK = b"\\u001f"  # of the lines of one write call, as JSON escapes it
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """``ours``: clients do not know of it.  One rank is transparent: then they do."""
+
+    comm_id: str
+    ours: bool
+
+
 class Captures:
     def __init__(self, stage: Stage, display_ids: DisplayIds):
         self._stage = stage
         self._display_ids = display_ids
         self._widgets: set[tuple[Rank, str]] = set()  # Output widgets: rank and comm id
-        self._open: dict[tuple[Rank, str], list[str]] = {}  # by rank and parent: the innermost last
+        self._open: dict[
+            tuple[Rank, str], list[_Open]
+        ] = {}  # by rank and parent: the innermost last
 
     # ---------------------------------------------------------------- what widgets say
 
@@ -65,20 +75,23 @@ class Captures:
 
     def _switched(self, rank: Rank, comm_id: str, msg_id: Any, world: int) -> bool:
         """Whether it is for us to do, rather than for clients."""
-        was_open = self._release(rank, comm_id)
-        # One rank is transparent, but the id of a line magic's own round means nothing to clients.
-        if isinstance(msg_id, str) and msg_id and (world > 1 or ROUND in msg_id):
-            self._open.setdefault((rank, msg_id), []).append(comm_id)
-            return True
-        return was_open
+        was_ours = self._release(rank, comm_id)
+        if not isinstance(msg_id, str) or not msg_id:
+            return was_ours
+        # The id of a line magic's own round means nothing to clients, not even of one rank.
+        entry = _Open(comm_id, world > 1 or ROUND in msg_id)
+        self._open.setdefault((rank, msg_id), []).append(entry)
+        return entry.ours
 
     def _release(self, rank: Rank, comm_id: str) -> bool:
-        keys = [key for key, stack in self._open.items() if key[0] == rank and comm_id in stack]
-        for key in keys:
-            self._open[key].remove(comm_id)
-            if not self._open[key]:
+        was_ours = False
+        for key, stack in list(self._open.items()):
+            for entry in [entry for entry in stack if key[0] == rank and entry.comm_id == comm_id]:
+                was_ours = entry.ours
+                stack.remove(entry)
+            if not stack:
                 del self._open[key]
-        return bool(keys)
+        return was_ours
 
     # ---------------------------------------------------------------- what they take
 
@@ -88,15 +101,24 @@ class Captures:
 
     def take(self, rank: Rank, message: Message, home: Header, world: int) -> None:
         """Publish it so that the widget gets it.  ``home``: the client's request it belongs to."""
-        comm_id = self._open[rank, message.parent_id][-1]
+        innermost = self._open[rank, message.parent_id][-1]
+        if not innermost.ours:
+            self._publish(message.msg_type, message.content, home, message)
+            return
         try:
             content = self._content(rank, message, world)
         except BadMessage as error:
             self._stage.log("warning", f"rank {rank}: {message.msg_type} as it came: {error}")
             content = message.content
-        self._show(comm_id, str(home.get("msg_id", "")), home)
-        self._stage.publish(message.msg_type, content, home, message.metadata, message.buffers)
-        self._show(comm_id, "", home)
+        self._show(innermost.comm_id, str(home.get("msg_id", "")), home)
+        self._publish(message.msg_type, content, home, message)
+        self._show(innermost.comm_id, "", home)
+
+    def _publish(self, msg_type: str, content: bytes, home: Header, message: Message) -> None:
+        """Past the journal of what cells showed: no cell shows it."""
+        self._stage.emit(
+            ToFront("iopub", (), msg_type, content, home, message.metadata, message.buffers)
+        )
 
     def _show(self, comm_id: str, msg_id: str, home: Header) -> None:
         data = {"method": "update", "state": {"msg_id": msg_id}, "buffer_paths": []}
