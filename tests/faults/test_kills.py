@@ -158,3 +158,22 @@ def test_killed_while_the_supervisor_imports_what_is_to_be_preloaded(
     family.wait(lambda _: (family.directory / "flag").exists(), "it is not imported")
     os.kill(kernel.pid, signal.SIGKILL)
     family.wait_gone()
+
+
+@pytest.mark.parametrize("victim", ["kernel", "supervisor", "rank"])
+def test_killed_while_it_stops(kernel: Kernel, family: Family, victim: str) -> None:
+    """The ranks are deaf, so that the end takes a while; whoever is killed meanwhile, it comes."""
+    trouble(kernel, family, "deaf")
+    (supervisor,) = family.supervisors()
+    pids = {
+        "kernel": kernel.pid,
+        "supervisor": supervisor,
+        "rank": next(iter(family.named("r1.json"))),
+    }
+    message = kernel.client.session.msg("shutdown_request", {"restart": False})
+    kernel.client.control_channel.send(message)
+    kernel.wait_iopub(  # it is at it
+        lambda m: m["parent_header"].get("msg_id") == message["header"]["msg_id"]
+    )
+    os.kill(pids[victim], signal.SIGKILL)
+    family.wait_gone()
