@@ -557,7 +557,7 @@ def test_gpu_memory_is_asked_for_where_there_is_a_driver(
                 _, seen = await served.client.run("%ranks")
                 head, row = next(text for kind, text in seen if kind == "stream").splitlines()
                 assert ("GPU" in head.split()) is bool(devices)
-                assert ("5 MB" in row) is bool(devices) and " s " in row
+                assert (" 5 MB" in row) is bool(devices) and " s " in row
             await served.client.run("%processes")
             assert asked == [1]
 
