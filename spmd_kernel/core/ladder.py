@@ -13,10 +13,10 @@ One Stop never costs a rank its variables.  A second one counts from 2 s after t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .collectives import Kind
 from .content import dumps
@@ -65,7 +65,7 @@ class _Climb:
     stopped_at: float | None = None  # by the user; else by the failure of a peer
     sight: Sight | None = None
     tries: dict[Rank, int] = field(default_factory=dict)
-    joined: bool = False
+    joined: set[str] = field(default_factory=set)  # what idle ranks were told to take part in
     told: bool = False  # that the process group is broken
 
 
@@ -133,7 +133,7 @@ class Ladder:
         """The cell has ended: whether connections were closed, and the ranks to bring back."""
         climb, self._climb = self._climb, None
         restarted, self.restarted = self.restarted, ()
-        return climb is not None and (climb.told or climb.joined), restarted
+        return climb is not None and (climb.told or bool(climb.joined)), restarted
 
     # ---------------------------------------------------------------- rungs
 
@@ -175,7 +175,7 @@ class Ladder:
             climb.tries[rank] = tried + 1
             ways.setdefault(_way(sight.waits[rank].kind, tried), []).append(rank)
         if "start" in ways:
-            self._join(climb, ways["start"])
+            self._join(climb, ways["start"], "start")
         ports = self._stage.settings.ports
         for way, spared in (("group", ports), ("store", ports[::2])):
             if ranks := tuple(ways.get(way, ())):
@@ -195,19 +195,30 @@ class Ladder:
         elif "torch" in libraries and all(climb.tries[rank] == 1 for rank in ranks):
             # No connection, and yet it waits: NCCL has other ways than TCP.
             self._play(abort_nccl(ranks), lambda found: self._aborted(climb, found))
+        elif libraries == {"jax"}:
+            self._join(climb, ranks, "meet")
 
     def _aborted(self, climb: _Climb, ranks: object) -> None:
         if ranks and self._current() is climb:
             self._is_broken(climb, {"torch"})
 
-    def _join(self, climb: _Climb, waiting: list[Rank]) -> None:
-        """JAX starts its devices on all processes together: those that are idle can help it along."""
+    def _join(
+        self, climb: _Climb, waiting: Collection[Rank], what: Literal["start", "meet"]
+    ) -> None:
+        """JAX's processes start their devices together, and connect together before they first
+        compute together: those that are idle can help it along."""
         running = climb.fanout.running
         idle = tuple(rank for rank in self._ranks.alive if rank not in running)
         complete = len(self._ranks.alive) == self._ranks.size and set(waiting) == set(running)
-        if complete and idle and not climb.joined:
-            climb.joined = True
-            self._play(join_jax(idle), lambda _: None)
+        if complete and idle and what not in climb.joined:
+            climb.joined.add(what)
+            self._play(join_jax(idle, meet=what == "meet"), self._joined)
+
+    def _joined(self, waiting: object) -> None:
+        """Who helped is not to be stuck for it, whether the cell still runs or not."""
+        if isinstance(waiting, tuple) and waiting:
+            ports = self._stage.settings.ports
+            self._lookouts.unblock(waiting, ports, lambda _: None, store=False)
 
     # ---------------------------------------------------------------- saying
 

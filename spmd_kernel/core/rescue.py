@@ -43,12 +43,19 @@ def abort():
 """
 
 _JOIN = """\
-def join():
+def join(meet):
     import sys
     distributed = sys.modules.get("jax._src.distributed")
-    if distributed is not None and distributed.global_state.client is not None:
-        sys.modules["jax"].devices()
-join()
+    if distributed is None or distributed.global_state.client is None:
+        return
+    sys.modules["jax"].devices()
+    if meet:
+        from jax.experimental import multihost_utils
+        multihost_utils.broadcast_one_to_all(0)
+try:
+    join({meet})
+except Exception:
+    pass
 """
 
 
@@ -91,10 +98,15 @@ def abort_nccl(ranks: Sequence[Rank]) -> Script:
     return tuple(aborted)
 
 
-def join_jax(ranks: Sequence[Rank]) -> Script:
-    """Idle ranks take part in the first use of JAX's devices, which all processes must reach."""
-    content = execute_content(in_own_namespace(_JOIN), silent=True)
-    yield Ask(tuple(ranks), "execute_request", content)
+def join_jax(ranks: Sequence[Rank], *, meet: bool) -> Script:
+    """Idle ranks take part in the first use of JAX's devices, which all processes must reach.
+
+    ``meet``: in the first collective over all devices, too, before which all processes connect.
+    Returns those that are still at it: the stuck ranks computed something else then.
+    """
+    content = execute_content(in_own_namespace(_JOIN.format(meet=meet)), silent=True)
+    answers = yield Ask(tuple(ranks), "execute_request", content, "shell", SECONDS)
+    return tuple(rank for rank in ranks if answers[rank] is None)
 
 
 def in_own_namespace(code: str) -> str:

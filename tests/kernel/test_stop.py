@@ -133,6 +133,17 @@ def test_a_stuck_jax_collective_ends(ranks: Kernel) -> None:
     assert pids(ranks) == before
 
 
+def test_the_first_collective_of_jax_ends(ranks: Kernel) -> None:
+    """Before it all processes connect, through JAX's coordinator: the idle ones are told to."""
+    ranks.ok(JAX + "print(jax.device_count() > 1)")
+    ranks.ok("%processes --watch 1")
+    before = pids(ranks)
+    result = stop_when_it_hangs(ranks, "if r == 0: hosts.sync_global_devices('a')")
+    assert "KeyboardInterrupt" in result.text
+    assert ranks.ok("print(x + 1)").stdout == "42\n"
+    assert pids(ranks) == before
+
+
 DEAF = f"""
 import signal, time
 if {RANK} == 1:
