@@ -23,8 +23,9 @@ _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.* \(most recent ca
 _CELL = re.compile(r"(?:^|/)ipykernel_\d+/(\d+)\.py$|^<ipython-input-\d+-([0-9a-f]+)>$")
 _SEED = 0xC70F6907  # ipykernel.compiler.get_tmp_hash_seed
 _PACKAGES = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
-_OUTERMOST = re.compile(
-    r'^ +File "(?:<frozen runpy>|.*/runpy\.py)", line \d+ in _run_module_as_main$'
+_OUTERMOST = re.compile(  # of a spawned rank; of a forked one, which has both
+    r'^ +File "(?:(?:<frozen runpy>|.*/runpy\.py)", line \d+ in _run_module_as_main'
+    r'|.*/zygote\.py", line \d+ in <module>)$'
 )
 
 

@@ -62,6 +62,7 @@ def test_a_dump_is_complete_with_its_last_line_only(path: Path) -> None:
 
 
 def test_a_last_line_that_was_learned_ends_a_dump() -> None:
+    assert is_complete('x\n  File "/lib/spmd_kernel/rank/zygote.py", line 177 in <module>\n')
     assert is_complete('x\n  File "z.py", line 3 in serve\n', '  File "z.py", line 3 in serve')
     assert not is_complete('x\n  File "z.py", line 4 in serve\n', '  File "z.py", line 3 in serve')
 
