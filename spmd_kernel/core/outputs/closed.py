@@ -93,13 +93,15 @@ def scan(raw: bytes) -> tuple[Content, Spans]:
 def _walk(raw: bytes, at: int, visit: Callable[[str, int], int]) -> int:
     """``visit(name, start)`` for each member of the object at ``at``; the end of it, as `visit`'s."""
     at = _after(raw, b"{", at)
-    while raw[at] != b"}"[0]:
+    if raw[at] == b"}"[0]:
+        return at + 1
+    while True:
         end = _end_of_string(raw, at)
         start = _after(raw, b":", _skip(raw, end))
         at = _skip(raw, visit(loads(raw[at:end]), start))
-        if raw[at] != b"}"[0]:
-            at = _after(raw, b",", at)
-    return at + 1
+        if raw[at] == b"}"[0]:
+            return at + 1
+        at = _after(raw, b",", at)
 
 
 def _end_of_value(raw: bytes, at: int) -> int:

@@ -19,7 +19,6 @@ from .splice import Parsed
 
 _RICH = 8  # bytes of rich content count as one character of text among what may be pending
 _SHORT = 100_000  # characters of text that is compared by rule; longer text is compared as it is
-_SAMPLE = 1000  # characters of a longer one that are hashed, at two places
 
 
 class Bundle(Item):
@@ -91,25 +90,7 @@ def _comparable(mime: str, value: Any, keys: Keys) -> Hashable:
         return value
     if not isinstance(value, str):
         return dumps(value)
-    if len(value) > _SHORT:
-        return LongText(value)
-    return keys.text(value) if mime.startswith("text/") else value
-
-
-class LongText:
-    """A text that is hashed by a part of it: comparing is fast, and to hash a megabyte is not."""
-
-    __slots__ = ("_hash", "_text")
-
-    def __init__(self, text: str):
-        self._text = text
-        self._hash = hash((len(text), text[:_SAMPLE], text[-_SAMPLE:]))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LongText) and self._text == other._text
+    return keys.text(value) if mime.startswith("text/") and len(value) <= _SHORT else value
 
 
 class Display(Bundle):
