@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pkgutil
+import sys
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 from ..content import Content, dumps, read
 from ..conversation import Script
 from ..errors import BadMessage, SpmdError, UsageError
+from ..found import offered
 from ..model import Message
 from .base import Command, Desk, Raw
 from .schema import fault, shown
@@ -19,15 +19,9 @@ __all__ = ["COMMANDS", "REQUEST", "failure", "needs_ranks", "serve"]
 REQUEST = "spmd_request"
 
 
-def _found() -> dict[str, Command]:
-    modules = (
-        import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
-    )
-    commands = (command for module in modules for command in getattr(module, "COMMANDS", ()))
-    return {command.name: command for command in commands}
-
-
-COMMANDS: dict[str, Command] = _found()
+COMMANDS: dict[str, Command] = {
+    command.name: command for command in offered(sys.modules[__name__], "COMMANDS")
+}
 
 
 def serve(message: Message, desk: Desk) -> Script:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
-from importlib import import_module
+import sys
 
+from ..found import offered
 from .base import HELP_WORDS, Magic
 from .split import Plan, split
 
 __all__ = ["MAGICS", "Plan", "completions", "help_for", "split"]
 
 
-def _found() -> dict[str, Magic]:
-    modules = (
-        import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
-    )
-    magics = (magic for module in modules for magic in getattr(module, "MAGICS", ()))
-    return {magic.token: magic for magic in magics}
-
-
-MAGICS: dict[str, Magic] = _found()
+MAGICS: dict[str, Magic] = {
+    magic.token: magic for magic in offered(sys.modules[__name__], "MAGICS")
+}
 """By token: ``%processes``, ``%rank``, ``%%rank``, …"""
 
 
