@@ -76,6 +76,14 @@ class Content(dict[str, Any]):
         value: list[Any] = self._typed(key, list, [])
         return value
 
+    def expression(self, name: str) -> Content:
+        """Of an execute_reply: the result of one user expression; empty if there is none."""
+        return Content(Content(self.mapping("user_expressions")).mapping(name))
+
+    def plain(self) -> str:
+        """Of a result: its text/plain."""
+        return Content(self.mapping("data")).text("text/plain")
+
 
 def read(raw: bytes) -> Content:
     """The content as a mapping with typed reads. Raises `BadMessage`."""
@@ -83,3 +91,11 @@ def read(raw: bytes) -> Content:
     if not isinstance(value, Mapping):
         raise BadMessage(f"content is a {type(value).__name__}, not an object")
     return Content(value)
+
+
+def is_true(reply: Content | None, name: str) -> bool:
+    """Whether a rank replied, and this user expression of the request was True."""
+    try:
+        return reply is not None and reply.expression(name).plain() == "True"
+    except BadMessage:
+        return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .content import Content, execute_content
+from .content import Content, execute_content, is_true
 from .conversation import Script
 from .magics.base import Ask
 from .model import Rank
@@ -93,7 +93,7 @@ def abort_nccl(ranks: Sequence[Rank]) -> Script:
     for rank in ranks:
         namespace = f"(lambda space: (exec({_ABORT!r}, space), space['abort']())[1])({{}})"
         answer = yield from in_subshell(rank, "", {"aborted": namespace})
-        if _text(answer, "aborted") == "True":
+        if is_true(answer, "aborted"):
             aborted.append(rank)
     return tuple(aborted)
 
@@ -139,10 +139,3 @@ def in_subshell(rank: Rank, code: str, expressions: Mapping[str, str] | None = N
 def _subshell_of(answer: Content | None) -> str:
     found: Any = answer.get("subshell_id") if answer else None
     return found if isinstance(found, str) else ""
-
-
-def _text(answer: Content | None, name: str) -> str:
-    try:
-        return str(answer["user_expressions"][name]["data"]["text/plain"]) if answer else ""
-    except (KeyError, TypeError):
-        return ""

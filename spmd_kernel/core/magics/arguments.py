@@ -177,9 +177,8 @@ def _answered(reply: Content | None, expressions: list[Expression]) -> dict[str,
 def _values(reply: Content, expressions: list[Expression]) -> dict[str, str]:
     if reply.text("status") != "ok":
         raise UsageError(f"{expressions[0].shown} failed on rank 0: {_error(reply)}", _HINT)
-    results = Content(reply.mapping("user_expressions"))
     return {
-        expression.source: _value(Content(results.mapping(str(i))), expression)
+        expression.source: _value(reply.expression(str(i)), expression)
         for i, expression in enumerate(expressions)
     }
 
@@ -188,7 +187,7 @@ def _value(result: Content, expression: Expression) -> str:
     if result.text("status") != "ok":
         raise UsageError(f"{expression.shown} failed on rank 0: {_error(result)}", _HINT)
     try:
-        value = ast.literal_eval(Content(result.mapping("data")).text("text/plain"))
+        value = ast.literal_eval(result.plain())
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         value = None
     if not isinstance(value, str):

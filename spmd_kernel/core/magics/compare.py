@@ -148,12 +148,12 @@ def _read(reply: Content | None) -> Content | Raised:
 
 
 def _content(reply: Content) -> Content | Raised:
-    result = Content(Content(reply.mapping("user_expressions")).mapping("compare"))
+    result = reply.expression("compare")
     for found in (reply, result):
         if found.text("status") != "ok":
             name = found.text("ename") or found.text("status") or "no result"
             return Raised(f"raised {name}: {found.text('evalue')}".rstrip(": "))
-    text = ast.literal_eval(Content(result.mapping("data")).text("text/plain"))
+    text = ast.literal_eval(result.plain())
     value = loads(text.encode()) if isinstance(text, str) else None
     if not isinstance(value, dict):
         raise BadMessage("no JSON object")

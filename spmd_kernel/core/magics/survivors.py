@@ -6,8 +6,8 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..content import Content, execute_content
-from ..errors import BadMessage, UsageError
+from ..content import execute_content, is_true
+from ..errors import UsageError
 from ..model import Rank
 from ..outputs import OutputPolicy
 from .base import ANSWER_SECONDS, Ask, Context, StartReport
@@ -42,18 +42,10 @@ def ties(ranks: tuple[Rank, ...], context: Context) -> Generator[Ask, Any, Ties]
     answers = yield Ask(ranks, "execute_request", content, seconds=ANSWER_SECONDS)
     alive = serving(context)
     return Ties(
-        tuple(rank for rank in ranks if _says(answers[rank], "jax")),
-        tuple(rank for rank in ranks if _says(answers[rank], "torch")),
+        tuple(rank for rank in ranks if is_true(answers[rank], "jax")),
+        tuple(rank for rank in ranks if is_true(answers[rank], "torch")),
         tuple(rank for rank in ranks if answers[rank] is None and rank in alive),
     )
-
-
-def _says(reply: Content | None, name: str) -> bool:
-    try:
-        result = Content(reply.mapping("user_expressions")).mapping(name) if reply else {}
-        return Content(Content(result).mapping("data")).text("text/plain") == "True"
-    except BadMessage:
-        return False
 
 
 def serving(context: Context) -> tuple[Rank, ...]:
