@@ -16,12 +16,12 @@ from typing import Any
 from .cell import ROUND
 from .content import Content, dumps, read
 from .errors import BadMessage
-from .model import Header, Message, Rank, ToFront
+from .model import OUTPUT_TYPES, Header, Message, Rank, ToFront
 from .outputs import DisplayIds, unmarked
 from .outputs.splice import Parsed
 from .stage import Stage
 
-KINDS = {"stream", "display_data", "execute_result", "error", "clear_output"}
+KINDS = OUTPUT_TYPES - {"update_display_data"}  # which has no place that could be taken
 MARK = b"\\u001f"  # of the lines of one write call, as JSON escapes it
 
 

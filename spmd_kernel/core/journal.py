@@ -12,18 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from .model import Buffer, Header
+from .model import OUTPUT_TYPES, Buffer, Header
 
-LOGGED = frozenset(
-    {
-        "stream",
-        "display_data",
-        "update_display_data",
-        "execute_result",
-        "error",
-        "clear_output",
-    }
-)
 OVERHEAD = 300  # bytes that a message costs besides its content
 CELLS = 100  # that are remembered, however little they said
 
@@ -92,7 +82,7 @@ class Journal:
         buffers: tuple[Buffer, ...],
     ) -> None:
         """Something was published."""
-        if msg_type not in LOGGED:
+        if msg_type not in OUTPUT_TYPES:
             return
         log = self._cells.get(str(parent.get("msg_id")))
         if log is None:

@@ -19,6 +19,16 @@ OutputMode = Literal["live", "grouped"]  # as it comes, or rank by rank at the c
 Header = Mapping[str, Any]
 Buffer = bytes | memoryview
 NO_HEADER: Header = {}
+OUTPUT_TYPES = frozenset(  # messages that are a cell's outputs
+    [
+        "stream",
+        "display_data",
+        "update_display_data",
+        "execute_result",
+        "error",
+        "clear_output",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from .conversation import Conversations
 from .errors import RankLost
 from .group import Group
 from .late import Late
-from .model import FromRank, Header, LogFailed, Message, Rank, RankExited
+from .model import OUTPUT_TYPES, FromRank, Header, LogFailed, Message, Rank, RankExited
 from .requests import Life
 from .slot import Slot, State
 from .stage import Stage
@@ -21,14 +21,6 @@ from .stdin import Stdin
 from .transcript import Transcript
 
 IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
-OUTPUTS = {
-    "stream",
-    "display_data",
-    "update_display_data",
-    "execute_result",
-    "error",
-    "clear_output",
-}
 
 
 class Reports:
@@ -83,7 +75,7 @@ class Reports:
         if kind == "status":
             if b'"idle"' in message.content:
                 self._idle(rank, message.parent_id)
-        elif kind in OUTPUTS:
+        elif kind in OUTPUT_TYPES:
             self._transcript.heard(rank, message)
             fanout = self._cells.rounds.fanout_of(message.parent_id)
             if self._comms.captures.takes(rank, message):

@@ -17,7 +17,7 @@ from jupyter_client import BlockingKernelClient
 
 from spmd_kernel.core.control import COMMANDS
 from spmd_kernel.core.control.schema import fault
-from spmd_kernel.core.journal import LOGGED
+from spmd_kernel.core.model import OUTPUT_TYPES
 
 from .client import DEADLINE, Kernel, Result, wait_gone
 
@@ -46,7 +46,7 @@ def outputs(result: Result) -> list[tuple[str, Any]]:
     return [
         (m["header"]["msg_type"], m["content"])
         for m in result.messages
-        if m["header"]["msg_type"] in LOGGED
+        if m["header"]["msg_type"] in OUTPUT_TYPES
     ]
 
 
@@ -198,7 +198,7 @@ class LateClient:
             kind, parent = message["header"]["msg_type"], message["parent_header"].get("msg_id")
             if parent == self.request["header"]["msg_id"]:
                 live = live or message["content"].get("execution_state") == "idle"
-            elif live and parent == self.msg_id and kind in LOGGED:
+            elif live and parent == self.msg_id and kind in OUTPUT_TYPES:
                 found.append((kind, message["content"]))
         return found
 

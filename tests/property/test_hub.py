@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 
 from spmd_kernel.core.control.status import snapshot, with_resources
 from spmd_kernel.core.hub import Hub
-from spmd_kernel.core.journal import LOGGED
 from spmd_kernel.core.model import (
+    OUTPUT_TYPES,
     Cause,
     Effect,
     Event,
@@ -668,7 +668,9 @@ class Machine(RuleBasedStateMachine):
     def check_log(self) -> None:
         """What clients can ask for again is what was published."""
         for log in self.world.hub.stage.journal.cells:
-            published = [e for e in self.world.sent[log.msg_id].effects if e.msg_type in LOGGED]
+            published = [
+                e for e in self.world.sent[log.msg_id].effects if e.msg_type in OUTPUT_TYPES
+            ]
             kept = [(m.msg_type, m.content, m.buffers) for _, m in log.since(0)]
             if log.msg_id in self.world.hooks:  # no output of the cell is what a widget took
                 said = b"".join(content or b"" for _, content, _ in kept)
