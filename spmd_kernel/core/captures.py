@@ -15,6 +15,7 @@ from typing import Any
 
 from .cell import ROUND
 from .content import Content, dumps, read
+from .echoes import Echoes
 from .errors import BadMessage
 from .model import OUTPUT_TYPES, Header, Message, Rank, ToFront
 from .outputs import DisplayIds, unmarked
@@ -34,8 +35,9 @@ class _Open:
 
 
 class Captures:
-    def __init__(self, stage: Stage, display_ids: DisplayIds):
+    def __init__(self, stage: Stage, display_ids: DisplayIds, echoes: Echoes):
         self._stage = stage
+        self._echoes = echoes
         self._display_ids = display_ids
         self._widgets: set[tuple[Rank, str]] = set()  # Output widgets: rank and comm id
         self._open: dict[
@@ -102,6 +104,8 @@ class Captures:
     def take(self, rank: Rank, message: Message, home: Header, world: int) -> None:
         """Publish it so that the widget gets it.  ``home``: the client's request it belongs to."""
         innermost = self._open[rank, message.parent_id][-1]
+        if message.msg_type != "clear_output":  # which may wait for the next output
+            self._echoes.expect(innermost.comm_id)
         if not innermost.ours:
             self._publish(message.msg_type, message.content, home, message)
             return

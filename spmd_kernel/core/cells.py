@@ -15,6 +15,7 @@ from typing import Any
 from .cell import ROUND, Cell, commented, parse
 from .content import dumps
 from .conversation import Script, Talk
+from .echoes import Echoes
 from .errand import Errand
 from .errors import Interrupted, RankLost, SpmdError, UsageError
 from .fanout import Bare, Fanout, Outputs
@@ -39,10 +40,12 @@ class Cells:
         interrupted: Callable[[], None],
         began: Callable[[Fanout], None],
         settled: Callable[[Fanout], None],
+        echoes: Echoes,
     ):
         self._stage = stage
         self._began = began
         self._ranks = ranks
+        self._echoes = echoes
         self._display_ids = display_ids
         self._script = script
         self._perform = perform
@@ -312,7 +315,12 @@ class Cells:
             metadata = dict(cell.last.metadata) if cell.last is not None else {}
             content, buffers = dumps(reply), ()
             metadata["status"] = reply["status"]
-        self._stage.emit(
-            ToFront(cell.channel, cell.idents, "execute_reply", content, header, metadata, buffers)
+        answer = ToFront(
+            cell.channel, cell.idents, "execute_reply", content, header, metadata, buffers
         )
-        self._stage.status("idle", header)
+
+        def send() -> None:
+            self._stage.emit(answer)
+            self._stage.status("idle", header)
+
+        self._echoes.reply(cell, send, more=bool(self._queue))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from .captures import Captures
 from .content import Content, read
+from .echoes import Echoes
 from .errors import BadMessage
 from .model import Header, Message, Rank, ToRank
 from .outputs import DisplayIds
@@ -57,12 +58,14 @@ class Comms:
         own: Own,
         serving_ends: Callable[[str], None],
         display_ids: DisplayIds,
+        echoes: Echoes,
     ):
         """``serving_ends`` hears the id of a client's message right before its idle."""
         self._stage = stage
         self._own = own
         self._serving_ends = serving_ends
-        self.captures = Captures(stage, display_ids)
+        self._echoes = echoes
+        self.captures = Captures(stage, display_ids, echoes)
         self._comms: dict[str, _Comm] = {}
         self._served: dict[str, _Served] = {}
 
@@ -115,6 +118,7 @@ class Comms:
     ) -> None:
         content = read(message.content)
         comm_id = content.text("comm_id")
+        self._echoes.came(comm_id)
         kind = message.msg_type
         if kind == "comm_open" or comm_id not in self._comms:
             self._say_busy(served)
@@ -211,3 +215,4 @@ class Comms:
         comm.owners -= ranks
         if not comm.owners:
             del self._comms[comm_id]
+            self._echoes.closed(comm_id)

@@ -17,6 +17,8 @@ from .control import REQUEST, needs_ranks
 from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
 from .desk import Desk
+from .echoes import TIMER as ECHOES
+from .echoes import Echoes
 from .errors import BadMessage, InternalError, Interrupted, SpmdError
 from .fanout import Fanout
 from .group import Group
@@ -98,7 +100,10 @@ class Hub:
             lambda resume: self.performer.look(Look(usage=True), resume),
             lambda: self.desk.state == "busy",
         )
-        self.comms = Comms(self.stage, self.status_comms, self.late.flush, self.display_ids)
+        self.echoes = Echoes(self.stage)
+        self.comms = Comms(
+            self.stage, self.status_comms, self.late.flush, self.display_ids, self.echoes
+        )
         self.cells = Cells(
             self.stage,
             self.group,
@@ -109,6 +114,7 @@ class Hub:
             self._ranks_interrupted,
             self._round_began,
             self._rank_settled,
+            self.echoes,
         )
         self.lookouts = Lookouts(self.stage)
         self.watch = Watch(self.stage, self.group, self.lookouts, self._cell_header)
@@ -287,6 +293,7 @@ class Hub:
             self._errand.close()
             self._repaired(None, None)
         self.cells.abort_all()
+        self.echoes.send()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more
             self._opening.close()
@@ -439,6 +446,8 @@ class Hub:
                 self.group.overdue(generation)
             case "stdin":
                 self.stdin.window_over()
+            case _ if key == ECHOES:
+                self.echoes.send()
             case _ if key == TIMER:
                 self.status_comms.due()
 

@@ -21,21 +21,9 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 sizes = pytest.mark.parametrize("size", [2, 4])
 
 
-class Client(NotebookClient):
-    """nbclient sends what Output widgets took on the socket on which it waits for the reply.
-
-    A send can eat the wake-up of a message that has just come, so it might wait for a reply that is
-    there, with any kernel.  Asking the socket for its events wakes it.
-    """
-
-    async def _async_check_alive(self) -> None:  # called each second
-        await super()._async_check_alive()
-        self.kc.shell_channel.socket._schedule_remaining_events()
-
-
 def executed(*cells: str, size: int) -> NotebookNode:
     nb = notebook(f"%processes {size}", RANK, *cells)
-    Client(nb, kernel_name="spmd-python3", timeout=120, store_widget_state=True).execute()
+    NotebookClient(nb, kernel_name="spmd-python3", timeout=120, store_widget_state=True).execute()
     return nb
 
 

@@ -93,6 +93,44 @@ def test_the_innermost_widget_takes_it() -> None:
     assert story(cell) == [*around(cell, "inner", "a\n"), *around(cell, "out-0", "b\n")]
 
 
+def held_reply() -> tuple[World, Sent]:
+    """nbclient's cell is over on the ranks, and it still has to send what a widget took."""
+    world, cell, (zero, one) = begun(2, allow_stdin=False)
+    switch(world, zero, "out-0")
+    say(world, zero, "a\n")
+    for fake in (zero, one):
+        world.answer_shell(fake)
+    assert "execute_reply" not in cell.kinds
+    return world, cell
+
+
+def test_a_headless_client_gets_its_reply_when_it_has_sent_what_its_widgets_took() -> None:
+    world, cell = held_reply()
+    world.ask("comm_msg", {"comm_id": "out-0", "data": {"method": "update", "state": {}}})
+    assert (cell.reply["status"], cell.states) == ("ok", ["busy", "idle"])
+    assert "echoes" not in world.timers
+
+
+def test_a_client_that_sends_nothing_gets_its_reply_too() -> None:
+    world, cell = held_reply()
+    world.fire("echoes")
+    assert (cell.reply["status"], cell.states) == ("ok", ["busy", "idle"])
+
+
+def test_a_widget_that_its_rank_took_along_is_not_waited_for() -> None:
+    world, cell = held_reply()
+    world.die(world.ranks[0])
+    assert (cell.reply["status"], cell.states) == ("ok", ["busy", "idle"])
+
+
+def test_a_held_reply_comes_before_the_end_of_the_kernel() -> None:
+    world, cell = held_reply()
+    end = world.ask("shutdown_request", {"restart": False}, channel="control")
+    assert cell.reply["status"] == "ok"
+    world.settle()
+    assert end.reply["status"] == "ok"
+
+
 def test_what_else_a_widget_says_goes_on() -> None:
     world, cell, (zero, _) = begun(2)
     switch(world, zero, "out-0", layout="x")
