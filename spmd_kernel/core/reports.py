@@ -63,12 +63,17 @@ class Reports:
             self._conversations.replied(event.rank, event.message)
 
     def _asked(self, rank: Rank, message: Message) -> None:
-        fanout = self._cells.rounds.fanout
-        if message.msg_type != "input_request" or fanout is None or rank not in fanout.running:
-            self._stage.log("warning", f"rank {rank}: {message.msg_type} outside of its cell")
-            return
-        self._cells.rounds.cut(rank)
-        self._stdin.asked(rank, message, fanout.running, self._group.size)
+        if message.msg_type != "input_request":
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} on stdin")
+        elif self._stdin.refuses(message):
+            self._stdin.refuse(rank, message)
+            self._cells.rounds.refused(rank)
+        elif self._cells.last_header is None:
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} before any cell")
+        else:
+            self._cells.rounds.cut(rank)
+            self._late.cut(rank, self._cells.last_header)
+            self._stdin.asked(rank, message, self._cells.rounds.fanout, self._group.size)
 
     def _iopub(self, rank: Rank, message: Message) -> None:
         kind = message.msg_type
