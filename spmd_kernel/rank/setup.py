@@ -83,12 +83,17 @@ def warn_of_mpi(_: Any) -> None:
     )
 
 
+def run_beside(name: str) -> dict[str, Any]:
+    """Run a file of this folder, which is no package here: its namespace."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    namespace: dict[str, Any] = {"__name__": f"spmd_kernel.rank.{name}", "__file__": path}
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), namespace)
+    return namespace
+
+
 def register_jax(clusters: Any) -> None:
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jax_cluster.py")
-    namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank.jax_cluster", "__file__": here}
-    with open(here, "rb") as file:
-        exec(compile(file.read(), here, "exec"), namespace)
-    namespace["register"](clusters)
+    run_beside("jax_cluster")["register"](clusters)
 
 
 def tune_streams() -> None:
@@ -254,6 +259,7 @@ def main() -> None:
         report_stacks()
     tune_streams()
     mark_writes()
+    run_beside("breakpoints")["install"](MANY)
     hooks.actions.pop("mpi4py", None)
     if MANY and "mpi4py" not in sys.modules:
         hooks.when_imported("mpi4py", warn_of_mpi)
