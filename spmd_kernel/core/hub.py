@@ -294,6 +294,7 @@ class Hub:
             self._started(None, None)
 
         def gone(_: Any, error: SpmdError | None) -> None:
+            self.late.flush_all()  # what ranks said as they ended
             if event is not None:
                 self.requests.answer(event, "shutdown_reply", content)
                 self.stage.publish("shutdown_reply", dumps(content), event.message.header)

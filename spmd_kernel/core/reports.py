@@ -11,6 +11,7 @@ from .comms import COMMS, Comms
 from .content import dumps
 from .conversation import Conversations
 from .errors import RankLost
+from .fanout import Fanout
 from .group import Group
 from .late import Late
 from .model import OUTPUT_TYPES, FromRank, Header, LogFailed, Message, Rank, RankExited
@@ -82,11 +83,11 @@ class Reports:
                 self._idle(rank, message.parent_id)
         elif kind in OUTPUT_TYPES:
             self._transcript.heard(rank, message)
-            fanout = self._cells.rounds.fanout_of(message.parent_id)
+            fanout = self._round_of(rank, message)
             if self._comms.captures.takes(rank, message):
                 home = self._home(message)
                 self._comms.captures.take(rank, message, home, self._group.size)
-            elif fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
+            elif fanout is not None:
                 self._cells.rounds.output(fanout, rank, message)
             else:
                 self._late_output(rank, message)
@@ -106,17 +107,29 @@ class Reports:
             self._comms.idle(msg_id, rank)
 
     def _late_output(self, rank: Rank, message: Message) -> None:
-        self._late.feed(
-            rank, message, self._home(message), self._group.alive or (rank,), self._group.size
-        )
+        there = tuple(r for r, slot in self._group.slots.items() if slot.state is not State.DEAD)
+        self._late.feed(rank, message, self._home(message), there or (rank,), self._group.size)
+
+    def _round_of(self, rank: Rank, message: Message) -> Fanout | None:
+        """The round at hand, if this rank's output is of it.
+
+        A thread's text may name another request and be of it all the same, and is in order then.
+        """
+        fanout, running = self._cells.rounds.fanout, self._cells.running
+        if fanout is None or running is None or rank not in fanout.ranks or rank in fanout.lost:
+            return None
+        if message.parent_id == fanout.msg_id:
+            return fanout
+        at_home = self._home(message) is running.message.header
+        return fanout if at_home and message.msg_type == "stream" else None
 
     def _home(self, message: Message) -> Header:
         """The front request that a rank's message belongs to."""
         parent = message.parent
         running = self._cells.running
-        if not parent:  # before its first request: what a starting process says
+        if not parent and self._group.size == 1:
             return parent
-        if not self._stage.is_own(parent):
+        if parent and not self._stage.is_own(parent):  # none: a rank that starts, or ends
             kind = str(parent.get("msg_type", ""))
             if kind == "execute_request":
                 msg_id = message.parent_id.partition(ROUND)[0]
