@@ -85,7 +85,7 @@ class Reports:
             self._transcript.heard(rank, message)
             fanout = self._round_of(rank, message)
             if self._comms.captures.takes(rank, message):
-                home = self._home(message)
+                home = self._home(rank, message)
                 self._comms.captures.take(rank, message, home, self._group.size)
             elif fanout is not None:
                 self._cells.rounds.output(fanout, rank, message)
@@ -94,7 +94,7 @@ class Reports:
         elif kind not in IGNORED:
             # What the rank wrote before it comes before it: an Output widget is switched by comms.
             self._cells.rounds.cut(rank)
-            home = self._home(message)
+            home = self._home(rank, message)
             self._late.cut(rank, home)
             if kind in COMMS:
                 self._comms.from_rank(rank, message, home, self._group.size)
@@ -108,7 +108,9 @@ class Reports:
 
     def _late_output(self, rank: Rank, message: Message) -> None:
         there = tuple(r for r, slot in self._group.slots.items() if slot.state is not State.DEAD)
-        self._late.feed(rank, message, self._home(message), there or (rank,), self._group.size)
+        self._late.feed(
+            rank, message, self._home(rank, message), there or (rank,), self._group.size
+        )
 
     def _round_of(self, rank: Rank, message: Message) -> Fanout | None:
         """The round at hand, if this rank's output is of it.
@@ -120,10 +122,10 @@ class Reports:
             return None
         if message.parent_id == fanout.msg_id:
             return fanout
-        at_home = self._home(message) is running.message.header
+        at_home = self._home(rank, message) is running.message.header
         return fanout if at_home and message.msg_type == "stream" else None
 
-    def _home(self, message: Message) -> Header:
+    def _home(self, rank: Rank, message: Message) -> Header:
         """The front request that a rank's message belongs to."""
         parent = message.parent
         running = self._cells.running
@@ -137,9 +139,16 @@ class Reports:
                     return running.message.header
                 if not self._is_waiting(msg_id):
                     return {**parent, "msg_id": msg_id}
-            if kind in COMMS and not self._is_held(message.parent_id):
+            if kind in COMMS and self._is_of_a_comm(rank, message):
                 return parent
         return self._cells.last_header or {}  # of the running cell, if one runs
+
+    def _is_of_a_comm(self, rank: Rank, message: Message) -> bool:
+        """Text that names a comm message served already is a thread's: no client would show it."""
+        msg_id = message.parent_id
+        if self._group.size > 1 and message.msg_type == "stream":
+            return self._comms.serves(rank, msg_id)
+        return not self._is_held(msg_id)
 
     def _is_waiting(self, msg_id: str) -> bool:
         """A cell that has not begun: no honest rank can speak of it."""

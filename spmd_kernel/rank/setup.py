@@ -117,14 +117,21 @@ def streams() -> list[Any]:
     return [s for s in (sys.stdout, sys.stderr) if hasattr(s, "pub_thread")]
 
 
-def flush_streams() -> None:
+def look_after(published: list[Any]) -> None:
+    """Their text at the end of the process and in forked children."""
+    # After what the user registers, before ipykernel closes.
+    atexit.register(flush, published)
+    os.register_at_fork(after_in_child=lambda: speak_as_child(published))
+
+
+def flush(published: list[Any]) -> None:
     """ipykernel's thread, which would do so in a moment, is about to be stopped."""
-    for stream in streams():
+    for stream in published:
         with contextlib.suppress(Exception):
             stream.flush()
 
 
-def speak_as_child() -> None:
+def speak_as_child(published: list[Any]) -> None:
     """In a forked child: nothing of the parent's is said twice, no lock of its threads is held.
 
     ipykernel sends whatever a child writes at once, a word of a ``print`` at a time, in between
@@ -132,7 +139,7 @@ def speak_as_child() -> None:
     """
     if os.environ.get("WORLD_SIZE", "1") in ("", "1"):
         return
-    for stream in streams():
+    for stream in published:
         if hasattr(getattr(stream, "_buffers", None), "default_factory"):
             stream._buffers.clear()
             stream._buffer_lock = threading.RLock()
@@ -323,8 +330,7 @@ def main() -> None:
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
-        atexit.register(flush_streams)  # after those of the user, before ipykernel closes
-        os.register_at_fork(after_in_child=speak_as_child)
+        look_after(streams())
     tune_streams()
     mark_writes()
     run_beside("breakpoints")["install"](MANY)
