@@ -272,9 +272,10 @@ class World:
 
     @staticmethod
     def _is_shown(question: Question, content: Mapping[str, Any]) -> bool:
-        """The prompt may have ranks in front of it."""
+        """Each line of the prompt may have ranks in front of it."""
         prompt, password = question
-        return content["prompt"].endswith(prompt) and content["password"] is password
+        plain = re.sub(r"(?m)^ *\d[\d,-]* │ ", "", content["prompt"])
+        return prompt in (plain, content["prompt"]) and content["password"] is password
 
     @property
     def question_open(self) -> bool:

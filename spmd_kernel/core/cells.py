@@ -37,7 +37,7 @@ class Cells:
         script: Callable[[Cell], Script],
         perform: Callable[[Talk, Any], None],
         ended: Callable[[Cell, bool], None],
-        interrupted: Callable[[], None],
+        interrupted: Callable[[tuple[Rank, ...]], None],
         began: Callable[[Fanout], None],
         settled: Callable[[Fanout], None],
         echoes: Echoes,

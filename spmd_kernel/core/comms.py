@@ -188,6 +188,11 @@ class Comms:
         """Ranks that are at work on a message of a front end: a callback of a widget, say."""
         return {rank for served in self._served.values() for rank in served.owners}
 
+    def serves(self, rank: Rank, msg_id: str) -> bool:
+        """Whether the rank is at work on this message."""
+        served = self._served.get(msg_id)
+        return served is not None and rank in served.owners
+
     def lost(self, rank: Rank) -> None:
         """The rank's process is gone, and its comms with it."""
         for comm_id in list(self._comms):

@@ -91,13 +91,12 @@ class Desk:
 
     def _interrupt_some(self, ranks: tuple[Rank, ...]) -> None:
         """Their questions are void; those of others stay."""
-        for rank in ranks:
-            self._hub.stdin.lost(rank)
         in_cell = tuple(rank for rank in ranks if rank in self._in_cell())
         if beside := tuple(rank for rank in ranks if rank not in in_cell):
             self._hub.stage.emit(Interrupt(beside))
         if in_cell:
             self._hub.cells.rounds.interrupt_some(in_cell)
+        self._hub.stdin.withdraw(ranks)
 
     def make_way(self, ranks: tuple[Rank, ...]) -> None:
         if stuck := tuple(rank for rank in ranks if rank in self._in_cell()):

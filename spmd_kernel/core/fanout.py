@@ -70,6 +70,9 @@ class Fanout:
     fence_set: bool = False
     interrupted: bool = False
     stopped: set[Rank] = field(default_factory=set)  # these alone were interrupted
+    refused: dict[Rank, dict[str, Any]] = field(
+        default_factory=dict
+    )  # error of an unheard question
     settled: set[Rank] = field(default_factory=set)  # done, and the outputs know it
     ended: dict[Rank, float] = field(
         default_factory=dict

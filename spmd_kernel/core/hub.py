@@ -116,6 +116,7 @@ class Hub:
             self._rank_settled,
             self.echoes,
         )
+        self.cells.rounds.asking = self.stdin.askers
         self.lookouts = Lookouts(self.stage)
         self.watch = Watch(self.stage, self.group, self.lookouts, self._cell_header)
         self.ladder = Ladder(
@@ -248,10 +249,10 @@ class Hub:
 
     def interrupt(self) -> None:
         """Stop: every rank that is at work for a client, and whatever we are at ourselves."""
-        self.stdin.withdraw()
         self._abort_held()
         if ranks := self.busy_beside_the_cell():
             self.stage.emit(Interrupt(ranks))
+            self.stdin.withdraw(ranks)
         if self._errand is not None:
             self._errand.throw(Interrupted("stopped by the user"))
         elif not self.ladder.restart():
@@ -300,6 +301,7 @@ class Hub:
             self._started(None, None)
 
         def gone(_: Any, error: SpmdError | None) -> None:
+            self.late.flush_all()  # what ranks said as they ended
             if event is not None:
                 self.requests.answer(event, "shutdown_reply", content)
                 self.stage.publish("shutdown_reply", dumps(content), event.message.header)
@@ -323,8 +325,8 @@ class Hub:
     def _rank_settled(self, fanout: Fanout) -> None:
         self.watch.settled(fanout)
 
-    def _ranks_interrupted(self) -> None:
-        self.stdin.withdraw()
+    def _ranks_interrupted(self, ranks: tuple[Rank, ...]) -> None:
+        self.stdin.withdraw(ranks)
         self.ladder.begin()
 
     def _after_stop(self, broken: bool, restarted: tuple[Rank, ...]) -> None:
@@ -360,7 +362,9 @@ class Hub:
         self.stores = False
         if not cell.unseen:
             self._prelude.user_begins()
-        self.stdin.begin(cell.idents, cell.message.header, self.group.alive)
+        self.stdin.begin(
+            cell.idents, cell.message.header, self.group.alive, takes_questions=not cell.headless
+        )
         count = cell.count if cell.counts else None
         self.stage.journal.begin(CellLog(cell.msg_id, cell.cell_id, count, cell.silent))
         code = cell.code
@@ -379,7 +383,8 @@ class Hub:
         yield Run(tuple(self.group.slots), code)
 
     def _ended(self, cell: Cell, failed: bool) -> None:
-        self.stdin.withdraw()
+        if failed:  # else a thread may go on, and wait for its answer
+            self.stdin.withdraw()
         self.late.flush(cell.msg_id)
         self.watch.over(cell.message.header, failed=failed)
         self._after_stop(*self.ladder.over())

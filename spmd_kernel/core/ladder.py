@@ -9,6 +9,7 @@
 ======  ==================================================================================
 
 One Stop never costs a rank its variables.  A second one counts from 2 s after the first on.
+Ranks that ask again, as debuggers do when they are interrupted, are not busy: they wait for an answer.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Cell(Protocol):
 
     @property
     def fanout(self) -> Fanout | None: ...
+    def stuck(self, fanout: Fanout) -> tuple[Rank, ...]: ...
     def interrupt(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None: ...
 
 
@@ -116,7 +118,7 @@ class Ladder:
         if climb is None or climb.stopped_at is None:
             return False
         seconds = self._stage.at - climb.stopped_at
-        stuck = climb.fanout.running
+        stuck = self._cell.stuck(climb.fanout)
         if seconds < AGAIN or climb.looks < LOOKS.index(AGAIN) + 1 or not stuck:
             return False
         for rank in stuck:
@@ -153,7 +155,8 @@ class Ladder:
 
     def _interrupt_again(self, climb: _Climb) -> None:
         """Not those just freed: their SIGINT is on its way, another might cost them their reply."""
-        ranks = tuple(rank for rank in climb.fanout.running if rank not in climb.tries)
+        stuck = self._cell.stuck(climb.fanout)
+        ranks = tuple(rank for rank in stuck if rank not in climb.tries)
         if ranks:
             self._cell.interrupt(climb.fanout, ranks)
 
@@ -164,8 +167,8 @@ class Ladder:
         running = climb.fanout.running
         if len(running) < self._ranks.size or sight.all_wait(running):
             self._unblock(climb, sight, [rank for rank in running if rank in sight.waits])
-        if at == TELL and running:
-            self._tell(self._still_busy(climb, sight, running))
+        if at == TELL and (stuck := self._cell.stuck(climb.fanout)):
+            self._tell(self._still_busy(climb, sight, stuck))
 
     def _unblock(self, climb: _Climb, sight: Sight, stuck: list[Rank]) -> None:
         """Each rank in the way that its own wait needs; what did not help is tried in the other."""

@@ -284,6 +284,7 @@ class ToFront:
     parent: Header
     metadata: Mapping[str, Any] = field(default_factory=dict)
     buffers: tuple[Buffer, ...] = ()
+    msg_id: str = ""  # where an answer will name it; else the wire makes one
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from .comms import COMMS, Comms
 from .content import dumps
 from .conversation import Conversations
 from .errors import RankLost
+from .fanout import Fanout
 from .group import Group
 from .late import Late
 from .model import OUTPUT_TYPES, FromRank, Header, LogFailed, Message, Rank, RankExited
@@ -63,12 +64,17 @@ class Reports:
             self._conversations.replied(event.rank, event.message)
 
     def _asked(self, rank: Rank, message: Message) -> None:
-        fanout = self._cells.rounds.fanout
-        if message.msg_type != "input_request" or fanout is None or rank not in fanout.running:
-            self._stage.log("warning", f"rank {rank}: {message.msg_type} outside of its cell")
-            return
-        self._cells.rounds.cut(rank)
-        self._stdin.asked(rank, message, fanout.running, self._group.size)
+        if message.msg_type != "input_request":
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} on stdin")
+        elif self._stdin.refuses(message):
+            self._stdin.refuse(rank, message)
+            self._cells.rounds.refused(rank)
+        elif self._cells.last_header is None:
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} before any cell")
+        else:
+            self._cells.rounds.cut(rank)
+            self._late.cut(rank, self._cells.last_header)
+            self._stdin.asked(rank, message, self._cells.rounds.fanout, self._group.size)
 
     def _iopub(self, rank: Rank, message: Message) -> None:
         kind = message.msg_type
@@ -77,18 +83,18 @@ class Reports:
                 self._idle(rank, message.parent_id)
         elif kind in OUTPUT_TYPES:
             self._transcript.heard(rank, message)
-            fanout = self._cells.rounds.fanout_of(message.parent_id)
+            fanout = self._round_of(rank, message)
             if self._comms.captures.takes(rank, message):
-                home = self._home(message)
+                home = self._home(rank, message)
                 self._comms.captures.take(rank, message, home, self._group.size)
-            elif fanout is not None and rank in fanout.ranks and rank not in fanout.lost:
+            elif fanout is not None:
                 self._cells.rounds.output(fanout, rank, message)
             else:
                 self._late_output(rank, message)
         elif kind not in IGNORED:
             # What the rank wrote before it comes before it: an Output widget is switched by comms.
             self._cells.rounds.cut(rank)
-            home = self._home(message)
+            home = self._home(rank, message)
             self._late.cut(rank, home)
             if kind in COMMS:
                 self._comms.from_rank(rank, message, home, self._group.size)
@@ -101,17 +107,31 @@ class Reports:
             self._comms.idle(msg_id, rank)
 
     def _late_output(self, rank: Rank, message: Message) -> None:
+        there = tuple(r for r, slot in self._group.slots.items() if slot.state is not State.DEAD)
         self._late.feed(
-            rank, message, self._home(message), self._group.alive or (rank,), self._group.size
+            rank, message, self._home(rank, message), there or (rank,), self._group.size
         )
 
-    def _home(self, message: Message) -> Header:
+    def _round_of(self, rank: Rank, message: Message) -> Fanout | None:
+        """The round at hand, if this rank's output is of it.
+
+        A thread's text may name another request and be of it all the same, and is in order then.
+        """
+        fanout, running = self._cells.rounds.fanout, self._cells.running
+        if fanout is None or running is None or rank not in fanout.ranks or rank in fanout.lost:
+            return None
+        if message.parent_id == fanout.msg_id:
+            return fanout
+        at_home = self._home(rank, message) is running.message.header
+        return fanout if at_home and message.msg_type == "stream" else None
+
+    def _home(self, rank: Rank, message: Message) -> Header:
         """The front request that a rank's message belongs to."""
         parent = message.parent
         running = self._cells.running
-        if not parent:  # before its first request: what a starting process says
+        if not parent and self._group.size == 1:
             return parent
-        if not self._stage.is_own(parent):
+        if parent and not self._stage.is_own(parent):  # none: a rank that starts, or ends
             kind = str(parent.get("msg_type", ""))
             if kind == "execute_request":
                 msg_id = message.parent_id.partition(ROUND)[0]
@@ -119,9 +139,16 @@ class Reports:
                     return running.message.header
                 if not self._is_waiting(msg_id):
                     return {**parent, "msg_id": msg_id}
-            if kind in COMMS and not self._is_held(message.parent_id):
+            if kind in COMMS and self._is_of_a_comm(rank, message):
                 return parent
         return self._cells.last_header or {}  # of the running cell, if one runs
+
+    def _is_of_a_comm(self, rank: Rank, message: Message) -> bool:
+        """Text that names a comm message served already is a thread's: no client would show it."""
+        msg_id = message.parent_id
+        if self._group.size > 1 and message.msg_type == "stream":
+            return self._comms.serves(rank, msg_id)
+        return not self._is_held(msg_id)
 
     def _is_waiting(self, msg_id: str) -> bool:
         """A cell that has not begun: no honest rank can speak of it."""

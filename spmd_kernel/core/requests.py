@@ -90,7 +90,7 @@ class Requests:
     def _answered(self, event: FromFront) -> None:
         if event.message.msg_type != "input_reply":
             raise BadMessage(f"{event.message.msg_type!r} came on stdin, where answers come")
-        self._stdin.answered(event.message)
+        self._stdin.answered(event)
 
     def _execute(self, event: FromFront) -> None:
         if self._life.closing:

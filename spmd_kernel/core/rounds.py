@@ -6,7 +6,7 @@ and is idle, or died, the round's ``resume`` is called, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -43,10 +43,10 @@ class Rounds:
         stage: Stage,
         ranks: Ranks,
         running: Callable[[], Cell | None],
-        interrupted: Callable[[], None],
+        interrupted: Callable[[tuple[Rank, ...]], None],
         settled: Callable[[Fanout], None],
     ):
-        """``interrupted`` hears that the ranks at work are: what they wait for is void.
+        """``interrupted`` hears which ranks are: what they wait for is void.
 
         ``settled`` hears that one of several ranks is done or dead, while others go on.
         """
@@ -56,6 +56,12 @@ class Rounds:
         self._interrupted = interrupted
         self._one_settled = settled
         self.on_error: str | None = None  # what `--on-error` said
+        self.asking: Callable[[], Collection[Rank]] = tuple  # ranks that wait for an answer
+
+    def stuck(self, fanout: Fanout) -> tuple[Rank, ...]:
+        """At work, and not at a debugger's prompt, which an interrupt does not end."""
+        asking = self.asking()
+        return tuple(rank for rank in fanout.running if rank not in asking)
 
     @property
     def fanout(self) -> Fanout | None:
@@ -89,6 +95,8 @@ class Rounds:
     def _accept(self, fanout: Fanout, rank: Rank, reply: Content, message: Message | None) -> None:
         if rank in fanout.replies or rank in fanout.lost:
             return
+        if rank in fanout.refused and reply.get("status") == "ok":
+            reply, message = Content(status="error", **fanout.refused[rank]), None
         fanout.replies[rank], fanout.reply = reply, message
         if message is not None and not fanout.metadata:
             fanout.metadata = message.metadata
@@ -200,7 +208,11 @@ class Rounds:
     def survivors_overdue(self, msg_id: str) -> None:
         """They were interrupted 5 s ago and still run: the notebook goes on without them."""
         fanout = self.fanout_of(msg_id)
-        if fanout is not None and (stuck := fanout.running):
+        if fanout is None or not fanout.running:
+            return
+        if len(stuck := self.stuck(fanout)) < len(fanout.running):
+            self._stage.timer(("overdue", msg_id), STOP_SECONDS)
+        if stuck:
             self._ranks.end(
                 stuck,
                 "was killed: another rank of this cell had failed, and this one was still busy"
@@ -212,7 +224,7 @@ class Rounds:
             return
         fanout.interrupted = True
         self._stage.emit(Interrupt(ranks))
-        self._interrupted()
+        self._interrupted(ranks)
         # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.
         self._fence(fanout, ranks)
 
@@ -245,8 +257,26 @@ class Rounds:
         fanout = self.fanout_of(msg_id)
         if fanout is None or fanout.interrupted:
             return
-        if stuck := tuple(rank for rank in fanout.running if rank in fanout.stopped):
+        if stuck := tuple(rank for rank in self.stuck(fanout) if rank in fanout.stopped):
             self._stage.emit(Interrupt(stuck))
+
+    def refused(self, rank: Rank) -> None:
+        """It asked although it must not: it got an empty answer, and its part of the cell fails.
+
+        Once more, it is a loop: it is interrupted.
+        """
+        fanout = self.fanout
+        if fanout is None or rank not in fanout.running:
+            return
+        if rank in fanout.refused:
+            self.interrupt_some((rank,))
+            return
+        text = f"rank {rank} asked for input, which this client does not take"
+        hint = "hint: run the cell in a notebook or a console, or set the value in the code"
+        name = "StdinNotImplementedError"
+        error = {"ename": name, "evalue": text, "traceback": [f"{name}: {text}", hint]}
+        fanout.refused[rank] = error
+        self.output(fanout, rank, error_message(error))
 
     # ---------------------------------------------------------------- lost messages
 

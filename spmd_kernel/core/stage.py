@@ -71,6 +71,9 @@ class Stage:
     def is_own(self, header: Header) -> bool:
         return header.get("session") == self.settings.session
 
+    def is_own_id(self, msg_id: str) -> bool:
+        return msg_id.startswith(f"{self.settings.session}_")
+
     def own_execute(self, code: str, *, silent: bool) -> Message:
         """An execute_request of ours; not silent, it counts and goes into the history."""
         return self.own_request("execute_request", execute_content(code, silent=silent))

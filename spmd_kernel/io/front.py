@@ -76,7 +76,12 @@ class Front:
 
     def send(self, effect: ToFront) -> None:
         message = self._wire.compose(
-            effect.msg_type, effect.content, effect.parent, effect.metadata, effect.buffers
+            effect.msg_type,
+            effect.content,
+            effect.parent,
+            effect.metadata,
+            effect.buffers,
+            effect.msg_id,
         )
         frames = self._wire.pack(message)
         if effect.channel == "iopub":

@@ -80,10 +80,11 @@ class Wire:
         parent: Header,
         metadata: Mapping[str, Any],
         buffers: Sequence[Buffer] = (),
+        msg_id: str = "",
     ) -> Message:
         """A message of our own, with a fresh header."""
         header = {
-            "msg_id": f"{self._id_prefix}{next(self._ids)}",
+            "msg_id": msg_id or f"{self._id_prefix}{next(self._ids)}",
             "msg_type": msg_type,
             "session": self.session,
             "username": self._username,

@@ -9,12 +9,14 @@ Run again when a world of one grows, or becomes one: then what depends on WORLD_
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import contextlib
 import contextvars
 import faulthandler
 import io
 import os
+import select
 import signal
 import stat
 import sys
@@ -26,7 +28,8 @@ from typing import Any
 FLUSH_INTERVAL = 0.05  # seconds; ipykernel's 0.2 is visible when N ranks print in turn
 WORLD_SIZE = os.environ.get("WORLD_SIZE", "1")
 MANY = WORLD_SIZE not in ("", "1")
-PIPE_READ = 1 << 16  # bytes
+PIPE_READ = 1 << 16  # bytes: all that a pipe holds
+DRAIN = 1.0  # seconds; the thread that reads the pipe needs one turn
 MARK = "\x1f"  # after a newline: the next line is of the same `write` call
 
 
@@ -83,18 +86,22 @@ def warn_of_mpi(_: Any) -> None:
     )
 
 
+def run_beside(name: str) -> dict[str, Any]:
+    """Run a file of this folder, which is no package here: its namespace."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    namespace: dict[str, Any] = {"__name__": f"spmd_kernel.rank.{name}", "__file__": path}
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), namespace)
+    return namespace
+
+
 def register_jax(clusters: Any) -> None:
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jax_cluster.py")
-    namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank.jax_cluster", "__file__": here}
-    with open(here, "rb") as file:
-        exec(compile(file.read(), here, "exec"), namespace)
-    namespace["register"](clusters)
+    run_beside("jax_cluster")["register"](clusters)
 
 
 def tune_streams() -> None:
     """ipykernel: flush sooner, and let IOPub drop nothing however far its reader is behind."""
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
-    for stream in streams:
+    for stream in streams():
         own = getattr(stream, "__dict__", {})
         if hasattr(stream, "flush_interval") and MANY:
             stream.flush_interval = FLUSH_INTERVAL
@@ -103,6 +110,52 @@ def tune_streams() -> None:
     thread: Any = getattr(sys.stdout, "pub_thread", None)
     if hasattr(thread, "schedule"):
         thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
+
+
+def streams() -> list[Any]:
+    """ipykernel's, which publish what is written to them."""
+    return [s for s in (sys.stdout, sys.stderr) if hasattr(s, "pub_thread")]
+
+
+def look_after(published: list[Any]) -> None:
+    """Their text at the end of the process and in forked children."""
+    # After what the user registers, before ipykernel closes.
+    atexit.register(flush, published)
+    os.register_at_fork(after_in_child=lambda: speak_as_child(published))
+
+
+def flush(published: list[Any]) -> None:
+    """ipykernel's thread, which would do so in a moment, is about to be stopped."""
+    for stream in published:
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def speak_as_child(published: list[Any]) -> None:
+    """In a forked child: nothing of the parent's is said twice, no lock of its threads is held.
+
+    ipykernel sends whatever a child writes at once, a word of a ``print`` at a time, in between
+    those of its siblings: here it is whole lines.
+    """
+    if os.environ.get("WORLD_SIZE", "1") in ("", "1"):
+        return
+    for stream in published:
+        if hasattr(getattr(stream, "_buffers", None), "default_factory"):
+            stream._buffers.clear()
+            stream._buffer_lock = threading.RLock()
+            stream.write = line_writer(stream)
+
+
+def line_writer(stream: Any) -> Callable[[str], int]:
+    write = type(stream).write
+
+    def write_lines(text: str) -> int:
+        # What is pending already is not sent again, until somebody flushes.
+        stream._subprocess_flush_pending = "\n" not in text and "\r" not in text
+        write(stream, text)
+        return len(text)
+
+    return write_lines
 
 
 class Piped(str):
@@ -149,8 +202,7 @@ def mark_writes() -> None:
         collector.marks = MANY
     if not MANY or collector is not io.StringIO:
         return
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
-    for stream in streams:
+    for stream in streams():
         # Older ones have a single buffer, made anew at each flush.
         if hasattr(getattr(stream, "_buffers", None), "default_factory"):
             watch_pipe(stream)
@@ -171,14 +223,40 @@ def watch_pipe(stream: Any) -> None:
     os.dup2(write_end, fd)
     os.close(write_end)
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    write = type(stream).write
+    write, flush, pid = type(stream).write, type(stream).flush, os.getpid()
+    taken = threading.Condition()
+    ready = select.poll()
+    ready.register(source, select.POLLIN)
+
+    def take() -> bool:
+        ready.poll()
+        with taken:
+            data = os.read(source, PIPE_READ)
+            if text := decode(data):  # the rest of a character may still come
+                write(stream, Piped(text))
+            taken.notify_all()
+        os.write(copy, data)
+        return bool(data) and stream._should_watch
 
     def watch() -> None:
         with contextlib.suppress(OSError, ValueError):
-            while (data := os.read(source, PIPE_READ)) and stream._should_watch:
-                if text := decode(data):  # the rest of a character may still come
-                    write(stream, Piped(text))
-                os.write(copy, data)
+            while take():
+                pass
+
+    def flush_both() -> None:
+        """What was written to the descriptor before is sent too: at a cell's end, before its idle.
+
+        One chunk is all that the pipe can hold.
+        """
+        if os.getpid() == pid:
+            with taken:
+                if ready_now.poll(0):
+                    taken.wait(DRAIN)
+        flush(stream)
+
+    ready_now = select.poll()  # a poll object serves one thread at a time
+    ready_now.register(source, select.POLLIN)
+    stream.flush = flush_both
 
     # An empty context: what it reads belongs to the cell at hand, not to the one that began it.
     run = contextvars.Context().run
@@ -252,8 +330,10 @@ def main() -> None:
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
+        look_after(streams())
     tune_streams()
     mark_writes()
+    run_beside("breakpoints")["install"](MANY)
     hooks.actions.pop("mpi4py", None)
     if MANY and "mpi4py" not in sys.modules:
         hooks.when_imported("mpi4py", warn_of_mpi)

@@ -206,6 +206,13 @@ def test_r_asks(started: Kernel) -> None:
     kernel.client.input("ann")
     assert kernel.collect(msg_id).status == "ok"
     assert kernel.ok("cat(x)").stdout.count("ann") == 1
+    refused = kernel.run("x <- readline('who? ')\ncat('went on')")  # nobody is there to answer
+    assert refused.reply["ename"] == "StdinNotImplementedError"
+    assert "asked for input" in refused.text and "went on" in refused.text
+    assert kernel.ok("cat(nchar(x))").stdout == "0"
+    looping = kernel.run("repeat { if (nchar(readline('who? ')) > 0) break }")
+    assert looping.reply["ename"] == "StdinNotImplementedError"
+    assert kernel.ok("cat('on')").stdout == "on"
 
 
 @kernels("xpython")

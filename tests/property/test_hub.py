@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +27,7 @@ from spmd_kernel.core.model import (
     Cause,
     Effect,
     Event,
+    FromFront,
     FromRank,
     Message,
     Pulse,
@@ -238,6 +239,10 @@ def _parent_id(effect: ToFront) -> str:
     return str(effect.parent.get("msg_id"))
 
 
+def _is_question(effect: Effect) -> TypeGuard[ToFront]:
+    return isinstance(effect, ToFront) and effect.msg_type == "input_request"
+
+
 FakeRankId = tuple[int, int]  # rank and generation
 
 
@@ -390,6 +395,24 @@ class Machine(RuleBasedStateMachine):
     def answer_what_may_not_be_asked(self, value: str, client: bytes) -> None:
         if not self.world.question_open:
             self.world.ask("input_reply", {"value": value}, channel="stdin", client=client)
+
+    @rule(data=st.data())
+    def answer_what_is_asked_no_more(self, data: st.DataObject) -> None:
+        """A page names the question that it answers; and only the page that was asked may."""
+        asked = [e for e in self.world.effects if _is_question(e)]
+        if not asked:
+            return
+        question = data.draw(st.sampled_from(asked))
+        if question is asked[-1]:
+            client = next(c for c in CLIENTS if (c,) != question.idents)
+        else:
+            client = data.draw(st.sampled_from(CLIENTS))
+        header = {"msg_id": f"late {len(self.world.events)}", "msg_type": "input_reply"}
+        reply = Message(header, {"msg_id": question.msg_id}, {}, b'{"value": "late"}')
+        before = len(self.world.effects)
+        self.world.feed(FromFront(self.world.tick(), "stdin", (client,), reply))
+        sent = [e for e in self.world.effects[before:] if isinstance(e, ToRank)]
+        assert not [e for e in sent if e.channel == "stdin"], "answered"
 
     # ---------------------------------------------------------------- honest ranks
 

@@ -144,3 +144,55 @@ def test_a_rank_that_is_gone_says_no_more() -> None:
     say(world, gone, "ghost\n", cell.message)
     world.settle()
     assert not [e for e in world.effects[before:] if isinstance(e, ToFront)]
+
+
+def query() -> Message:
+    return Message({"msg_id": "q", "session": "c", "msg_type": "complete_request"}, {}, {}, b"")
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_thread_that_a_query_has_renamed_stays_in_order(size: int) -> None:
+    world = start(size)
+    cell = world.execute("work()")
+    parents = [cell.message, query(), cell.message, query(), query(), cell.message]
+    for number, parent in enumerate(parents):
+        say(world, world.ranks[0], f"{number}\n", parent)
+    world.settle()
+    lines = [line.removeprefix("0 │ ") for line in cell.text.splitlines()]
+    assert lines == [str(number) for number in range(len(parents))]
+
+
+def test_a_thread_that_a_widget_has_renamed_is_heard() -> None:
+    world = start(2)
+    cell = world.run("widget()")
+    fake = world.ranks[0]
+    world.say(fake, "iopub", "comm_open", {"comm_id": "k", "target_name": "t"}, cell.message)
+    moved = world.ask("comm_msg", {"comm_id": "k", "data": {}})
+    say(world, fake, "callback\n", moved.message)
+    world.settle()
+    say(world, fake, "thread\n", moved.message)
+    world.settle()
+    assert (moved.text, cell.text) == ("0 │ callback\n", "0 │ thread\n")
+
+
+def test_last_words_name_nobody_and_belong_to_the_cell_at_hand() -> None:
+    world = start(2)
+    cell = world.execute("%restart all")
+    old = list(world.ranks.values())
+    while not old[1].stopping:
+        assert world.step()
+    for fake in old:
+        say(world, fake, f"bye {fake.rank}\n", None)
+    world.settle()
+    assert "0 │ bye 0\n1 │ bye 1\n" in cell.text
+
+
+def test_last_words_come_before_the_end_of_the_kernel() -> None:
+    world = start(2)
+    cell = world.run("x")
+    world.ask("shutdown_request", {}, channel="control")
+    say(world, world.ranks[1], "bye\n", None)
+    world.settle()
+    assert cell.text == "1 │ bye\n"
+    kinds = [e.msg_type for e in world.effects if isinstance(e, ToFront)]
+    assert kinds.index("stream") < kinds.index("shutdown_reply")

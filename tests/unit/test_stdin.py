@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spmd_kernel.core.model import Signalled, ToFront, ToRank
+from spmd_kernel.core.model import FromFront, Message, Signalled, ToFront, ToRank
 
 from ..world import World, start
 
@@ -80,6 +80,8 @@ def test_the_window_waits_for_equals_and_then_the_prompt_is_labelled() -> None:
     world.fire("stdin")
     assert shown(world) == ["2 │ n: "], "one at a time"
     world.answer("5")
+    assert shown(world) == ["2 │ n: "], "those just answered may ask the same again"
+    world.fire("stdin")
     assert shown(world) == ["2 │ n: ", "0 │ n: "]
     assert [world.ranks[rank].answers for rank in (0, 1, 2)] == [[], [], ["5"]]
 
@@ -112,7 +114,7 @@ def test_ranks_that_are_done_are_not_waited_for() -> None:
     world.question(world.ranks[1], "n: ")
     assert not shown(world)
     world.question(world.ranks[2], "n: ")
-    assert shown(world) == ["n: "]
+    assert shown(world) == ["1-2 │ n: "], "but the label tells that they do not ask"
 
 
 def test_interrupt_withdraws_all_of_them() -> None:
@@ -177,9 +179,10 @@ def test_the_end_of_a_cell_ends_its_questions() -> None:
     world.question(liar, "a")
     for fake in world.ranks.values():
         world.answer_shell(fake)
-    world.fire("stdin")
     assert not shown(world)
     world.execute("input()", client=b"another")
+    world.fire("stdin")
+    assert not shown(world)
     for fake in world.ranks.values():
         world.question(fake, "b")
     assert [q.idents for q in questions(world)] == [(b"another",)]
@@ -205,15 +208,177 @@ def test_what_was_printed_before_comes_first() -> None:
     assert kinds.index("stream") < kinds.index("input_request")
 
 
-@pytest.mark.parametrize("kind", ["input_request", "odd"])
-def test_outside_of_a_cell_nobody_is_asked(kind: str) -> None:
+def test_before_any_cell_nobody_is_there_to_be_asked() -> None:
     world = start(2)
-    world.say(world.ranks[0], "stdin", kind, {"prompt": "a"}, None)
-    assert "outside of its cell" in world.logs[-1].text
-    world.execute("pass")
-    world.answer_shell(world.ranks[0])
     world.say(world.ranks[0], "stdin", "input_request", {"prompt": "a"}, None)
+    assert world.logs[-1].text == "rank 0: input_request before any cell"
+    world.execute("pass")
     world.say(world.ranks[1], "stdin", "odd", {"prompt": "a"}, None)
+    assert world.logs[-1].text == "rank 1: odd on stdin"
+    world.settle()
+    assert not shown(world)
+
+
+def test_a_thread_may_wait_for_its_answer_when_the_cell_is_over() -> None:
+    world = asking(2)
+    cell = world.ranks[0].inbox[0]
+    for fake in world.ranks.values():
+        fake.liar = True  # it goes on: it is a thread that waits
+        world.question(fake, "a")
+    assert shown(world) == ["a"]
+    for fake in world.ranks.values():
+        world.answer_shell(fake)
+    world.ask("input_reply", {"value": "x"}, channel="stdin")
+    assert [fake.answers for fake in world.ranks.values()] == [["x"]] * 2
+    world.question(world.ranks[1], "b", parent=cell)
+    assert shown(world) == ["a"]
+    world.fire("stdin")
+    assert shown(world) == ["a", "1 │ b"]
+    world.ask("input_reply", {"value": "y"}, channel="stdin")
+    assert [fake.answers for fake in world.ranks.values()] == [["x"], ["x", "y"]]
+
+
+def test_two_threads_of_a_rank_ask_twice() -> None:
+    world = asking(1)
+    fake = world.ranks[0]
+    world.question(fake, "a")
+    world.question(fake, "a")
+    world.answer("1")
+    assert shown(world) == ["a", "a"]
+    world.answer("2")
+    assert fake.answers == ["1", "2"]
+
+
+def test_a_late_answer_to_a_question_that_was_withdrawn_is_nobodys() -> None:
+    world = asking(1)
+    world.question(world.ranks[0], "old")
+    (old,) = questions(world)
+    world.feed(Signalled(world.tick(), 2))
+    world.question(world.ranks[0], "new")
+    world.feed(reply_from(b"client", old.msg_id, world))
+    assert not world.ranks[0].answers
+    assert world.logs[-1].text == "an input_reply came to what is asked no more"
+    new = questions(world)[-1]
+    world.feed(reply_from(b"client", new.msg_id, world))
+    assert world.ranks[0].answers == ["typed"]
+
+
+def test_some_clients_name_their_cell_where_the_question_belongs() -> None:
+    world = asking(1)
+    world.question(world.ranks[0], "a")
+    world.feed(reply_from(b"client", world.ranks[0].inbox[0].msg_id, world))
+    assert world.ranks[0].answers == ["typed"]
+
+
+def test_another_client_answers_nothing() -> None:
+    world = asking(1)
+    world.question(world.ranks[0], "a")
+    world.feed(reply_from(b"another", "", world))
+    assert not world.ranks[0].answers
+    world.answer("mine")
+    assert world.ranks[0].answers == ["mine"]
+
+
+def reply_from(client: bytes, parent_id: str, world: World) -> FromFront:
+    header = {"msg_id": "reply", "msg_type": "input_reply"}
+    parent = {"msg_id": parent_id} if parent_id else {}
+    message = Message(header, parent, {}, b'{"value": "typed"}')
+    return FromFront(world.tick(), "stdin", (client,), message)
+
+
+def test_debuggers_that_drifted_apart_are_together_again() -> None:
+    world = asking(3)
+    for rank in (0, 1):
+        world.question(world.ranks[rank], "ipdb> ")
+    world.fire("stdin")
+    world.question(world.ranks[2], "ipdb> ")
+    assert shown(world) == ["0-1 │ ipdb> "]
+    world.answer("n")
+    for rank in (0, 1):
+        world.question(world.ranks[rank], "ipdb> ")
+    assert shown(world) == ["0-1 │ ipdb> ", "ipdb> "]
+
+
+def test_each_line_of_a_prompt_has_its_label() -> None:
+    world = asking(2)
+    world.question(world.ranks[1], "one\ntwo\n")
+    world.fire("stdin")
+    assert shown(world) == ["1 │ one\n1 │ two\n"]
+
+
+def test_an_interrupt_of_some_leaves_the_questions_of_others() -> None:
+    world = asking(3)
+    for fake in world.ranks.values():
+        world.question(fake, f"{fake.rank}? ")
+    world.fire("stdin")
+    world.control("interrupt", ranks=[0, 1])
+    assert shown(world) == ["0 │ 0? ", "2 │ 2? "]
+    world.answer("x")
+    assert world.ranks[2].answers == ["x"]
+
+
+def test_a_debugger_that_asks_after_stop_is_not_stuck() -> None:
+    world = asking(3)
+    world.question(world.ranks[0], "ipdb> ")
+    world.answer_shell(world.ranks[2])
+    world.feed(Signalled(world.tick(), 2))
+    world.question(world.ranks[0], "ipdb> ")
+    world.fire("stdin")
+    before = len(shown(world))
+    world.ranks[0].interrupted = world.ranks[1].interrupted = False
+    world.pass_time_until(lambda: world.ranks[1].interrupted)
+    assert not world.ranks[0].interrupted
+    world.answer("p x")
+    assert world.ranks[0].answers == ["p x"]
+    assert len(shown(world)) == before, "nothing was withdrawn"
+    world.question(world.ranks[0], "ipdb> ")
+    world.fire("stdin")
+    world.feed(Signalled(world.tick(), 2))  # a second Stop: of those that hang
+    assert world.ranks[1].stopping and not world.ranks[0].stopping
+
+
+def test_a_debugger_outlives_the_death_of_another_rank() -> None:
+    world = interrupted_once(3)
+    world.question(world.ranks[0], "ipdb> ")
+    world.fire("stdin")
+    world.pass_time_until(lambda: world.ranks[1].stopping)
+    assert not world.ranks[0].stopping
+    world.answer("q")
+    assert world.ranks[0].answers == ["q"]
+
+
+# ---------------------------------------------------------------- a client without a keyboard
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_kernels_that_ask_all_the_same_get_an_empty_answer_and_fail(size: int) -> None:
+    world = start(size)
+    cell = world.execute("readline()", allow_stdin=False)
+    for fake in world.ranks.values():
+        world.question(fake, "who? ")
+        assert fake.answers == [""]
+    world.settle()
+    assert not shown(world)
+    assert cell.reply["ename"] == "StdinNotImplementedError"
+    first = cell.errors[0]["traceback"]
+    assert "rank 0 asked for input, which this client does not take" in first[0]
+    assert first[1].startswith("hint: ")
+    assert world.run("on").reply["status"] == "ok"
+
+
+def test_a_loop_that_asks_is_interrupted() -> None:
+    world = asking(2, allow_stdin=False)
+    for _ in range(2):
+        assert not world.ranks[0].interrupted
+        world.question(world.ranks[0], "who? ")
+    assert world.ranks[0].interrupted and not world.ranks[1].interrupted
+
+
+def test_what_we_run_ourselves_asks_nobody() -> None:
+    world = start(2)
+    world.execute("%compare input()")
+    world.question(world.ranks[0], "x? ")
+    assert world.ranks[0].answers == [""]
     world.settle()
     assert not shown(world)
 
