@@ -83,12 +83,18 @@ def warn_of_mpi(_: Any) -> None:
     )
 
 
-def register_jax(clusters: Any) -> None:
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jax_cluster.py")
-    namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank.jax_cluster", "__file__": here}
-    with open(here, "rb") as file:
-        exec(compile(file.read(), here, "exec"), namespace)
-    namespace["register"](clusters)
+def from_file(name: str, function: str) -> Callable[[Any], None]:
+    """A function of a file beside this one, which is read when it is called."""
+
+    def call(module: Any) -> None:
+        here = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+        namespace: dict[str, Any] = {"__name__": f"spmd_kernel.rank.{name}", "__file__": here}
+        with contextlib.suppress(Exception):  # another version of the library has other names
+            with open(here, "rb") as file:
+                exec(compile(file.read(), here, "exec"), namespace)
+            namespace[function](module)
+
+    return call
 
 
 def tune_streams() -> None:
@@ -248,7 +254,9 @@ def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
         hooks = PostImport()
-        hooks.when_imported("jax._src.clusters", register_jax)
+        hooks.when_imported("jax._src.clusters", from_file("jax_cluster", "register"))
+        hooks.when_imported("jax._src.distributed", from_file("rendezvous", "gather"))
+        hooks.when_imported("torch.distributed.rendezvous", from_file("rendezvous", "open_store"))
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
