@@ -22,6 +22,8 @@ from typing import Any
 
 PAUSE = 0.01, 0.25  # seconds between attempts to connect: the first, and the longest
 DEFAULT_SECONDS = 300.0  # that both libraries wait
+STORE_HINT = "hint: rank 0 serves the store: all ranks have to call init_process_group"
+JAX_HINT = "hint: all ranks have to call jax.distributed.initialize"
 
 
 def listens(host: str, port: int, seconds: float) -> bool:
@@ -55,9 +57,11 @@ def open_store(rendezvous: Any) -> None:
     @functools.wraps(connect)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
-        given = {**dict(zip(parameters, args)), **kwargs}
+        given = {**dict(zip(parameters, args)), **kwargs}  # noqa: B905 (ranks with Python 3.9)
         try:
-            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # torch tells
+            with contextlib.suppress(
+                AttributeError, KeyError, TypeError, ValueError
+            ):  # torch tells
                 if not given.get("is_master"):
                     await_server(str(given["host_name"]), int(given["port"]), given.get("timeout"))
             connect(self, *args, **kwargs)
@@ -78,7 +82,12 @@ def count_anew() -> None:
 
 def await_server(host: str, port: int, timeout: Any) -> None:
     seconds = DEFAULT_SECONDS if timeout is None else timeout.total_seconds()
-    if not reach(host, port, seconds):
+    try:
+        reached = reach(host, port, seconds)
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (f"nobody listened on {host}:{port} yet; {STORE_HINT}",)
+        raise
+    if not reached:
         import torch.distributed
 
         error: Any = getattr(torch.distributed, "DistNetworkError", RuntimeError)
@@ -94,7 +103,8 @@ def await_server(host: str, port: int, timeout: Any) -> None:
 class Gathering:
     """Processes of one world on this machine that have come, each a socket with a known name.
 
-    A name is free again as soon as its process leaves or ends.
+    A name is free again as soon as its process leaves or ends; to leave is to have failed, or to
+    have shut down: those that still wait must see who went ahead.
     """
 
     def __init__(self) -> None:
@@ -113,7 +123,12 @@ class Gathering:
             _knock(_address(name, process), self.here)
         end = time.monotonic() + seconds
         while missing := [p for p in others if not _knock(_address(name, p))]:
-            if not select.select([self.here], [], [], max(0.0, end - time.monotonic()))[0]:
+            try:
+                heard, _, _ = select.select([self.here], [], [], max(0.0, end - time.monotonic()))
+            except KeyboardInterrupt as interrupt:
+                interrupt.args = (f"{_named(missing)} had not come yet; {JAX_HINT}",)
+                raise
+            if not heard:
                 return missing
             self.here.recv(1)
         return []
@@ -122,6 +137,10 @@ class Gathering:
         if self.here is not None:
             self.here.close()
             self.here = None
+
+
+def _named(processes: list[int]) -> str:
+    return ", ".join(f"process {process}" for process in processes)
 
 
 def _address(name: str, process: int) -> str:
@@ -145,7 +164,7 @@ def gather(distributed: Any) -> None:
     Process 0 before it serves, so that it may try again; the others before they connect.
     """
     state, extension = distributed.State, distributed._jax
-    initialize = state.initialize
+    initialize, shutdown = state.initialize, state.shutdown
     serve = extension.get_distributed_runtime_service
     connect = extension.get_distributed_runtime_client
     gathering = Gathering()
@@ -160,8 +179,14 @@ def gather(distributed: Any) -> None:
             patience[0] = given.arguments.get("initialization_timeout", DEFAULT_SECONDS)
         try:
             return initialize(self, *args, **kwargs)
-        finally:
-            gathering.leave()  # to stay until it returns is to be seen by all that still wait
+        except BaseException:
+            gathering.leave()
+            raise
+
+    @functools.wraps(shutdown)
+    def leave(self: Any, *args: Any, **kwargs: Any) -> Any:
+        gathering.leave()
+        return shutdown(self, *args, **kwargs)
 
     def service(address: str, num_nodes: int, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -175,33 +200,28 @@ def gather(distributed: Any) -> None:
             await_processes(gathering, distributed.global_state, node_id, size, patience[0])
         return connect(address, node_id, *args, **kwargs)
 
-    state.initialize = wrapped
+    state.initialize, state.shutdown = wrapped, leave
     extension.get_distributed_runtime_service = service
     extension.get_distributed_runtime_client = client
 
 
-def await_processes(
-    gathering: Gathering, state: Any, me: int, size: int, seconds: float
-) -> None:
-    address = str(state.coordinator_address)
+def await_processes(gathering: Gathering, state: Any, me: int, size: int, seconds: float) -> None:
+    host, _, port = str(state.coordinator_address).rpartition(":")
     missing: list[int] = []
-    if is_ours(address, me, size):
-        name = f"spmd-kernel/{os.environ.get('TORCHELASTIC_RUN_ID')}/{address}"
+    if is_ours(host.strip("[]"), me, size):
+        name = f"spmd-kernel/{os.environ.get('TORCHELASTIC_RUN_ID')}/{port}"
         with contextlib.suppress(OSError):
             missing = gathering.wait(name, me, size, seconds)
-    elif me != 0:
-        host, _, port = address.rpartition(":")
-        missing = [] if not port.isdigit() or reach(host.strip("[]"), int(port), seconds) else [0]
+    elif me != 0 and port.isdigit() and not reach(host.strip("[]"), int(port), seconds):
+        missing = [0]
     if missing:
         raise RuntimeError(
-            f"DEADLINE_EXCEEDED: {', '.join(f'process {p}' for p in missing)} did not call "
-            f"jax.distributed.initialize within {seconds} s"
+            f"DEADLINE_EXCEEDED: {_named(missing)} had not come within {seconds} s; {JAX_HINT}"
         )
 
 
-def is_ours(address: str, me: int, size: int) -> bool:
+def is_ours(host: str, me: int, size: int) -> bool:
     """Whether the ranks of this kernel are the processes of that world, and nobody else is."""
     known = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    host = address.rpartition(":")[0].strip("[]")
     local = host in ("localhost", "::1") or host.startswith("127.")
     return sys.platform.startswith("linux") and local and known == (str(me), str(size))
