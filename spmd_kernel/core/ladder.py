@@ -220,7 +220,8 @@ class Ladder:
         together, through its coordinator: other ranks can take part in that.  False: none can.
         """
         alive, running = self._ranks.alive, climb.fanout.running
-        able = [rank for rank in alive if what == "meet" or rank not in waiting]
+        each_other = what == "meet" and len(waiting) > 1
+        able = [rank for rank in alive if each_other or rank not in waiting]
         whole = len(alive) == self._ranks.size and sight.all_wait(running)
         if what in climb.helped or not whole or not able:
             return False

@@ -81,6 +81,7 @@ def count_anew() -> None:
 
 
 def await_server(host: str, port: int, timeout: Any) -> None:
+    __tracebackhide__ = True
     seconds = DEFAULT_SECONDS if timeout is None else timeout.total_seconds()
     try:
         reached = reach(host, port, seconds)
@@ -206,6 +207,7 @@ def gather(distributed: Any) -> None:
 
 
 def await_processes(gathering: Gathering, state: Any, me: int, size: int, seconds: float) -> None:
+    __tracebackhide__ = True
     host, _, port = str(state.coordinator_address).rpartition(":")
     missing: list[int] = []
     if is_ours(host.strip("[]"), me, size):
