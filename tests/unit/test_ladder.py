@@ -336,7 +336,7 @@ def test_nobody_takes_part_while_a_rank_still_works() -> None:
     world.answer_shell(world.ranks[2])
     world.stacks = {0: in_jit(CODE), 1: dump(CODE, ("numpy/linalg.py", "svd"), rank=1)}
     world.until(1.5)
-    assert not world.ranks[2].inbox
+    assert not [message for message in world.ranks[2].inbox if b"jax" in message.content]
     assert world.of(Unblock)[0].ranks == (0,)
 
 
