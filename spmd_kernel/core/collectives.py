@@ -63,6 +63,10 @@ TABLE: dict[str, dict[str, Wait]] = {
         ),
     },
     "torch/distributed/rendezvous.py": _torch("_create_c10d_store", "rendezvous", kind="store"),
+    "spmd_kernel/rank/rendezvous.py": {
+        "__init__": Wait("TCPStore", "torch", "store"),
+        "reach": Wait("connect", "torch", "store"),
+    },
     "torch/distributed/_functional_collectives.py": _torch("wait_tensor"),
     "torch/distributed/utils.py": _called(
         "DistributedDataParallel(…)",

@@ -387,7 +387,7 @@ class Hub:
             self.stdin.withdraw()
         self.late.flush(cell.msg_id)
         self.watch.over(cell.message.header, failed=failed)
-        self._after_stop(*self.ladder.over())
+        self._after_stop(*self.ladder.over(cell.message.header))
         if not cell.silent:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
         self.stage.journal.end(cell.msg_id)

@@ -14,12 +14,12 @@ Ranks that ask again, as debuggers do when they are interrupted, are not busy: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, Protocol
 
-from .collectives import Kind
+from .collectives import Wait
 from .content import dumps
 from .conversation import Script
 from .fanout import Fanout
@@ -37,6 +37,7 @@ AGAIN = 2.0  # seconds until the second SIGINT, and until a second Stop counts
 TELL = 5.0
 LOOKS = (FIRST_LOOK, AGAIN, 3.0, 4.0, TELL)
 LATER = 5.0  # between looks after those: a long C call may end, and leave its peers waiting
+Help = Literal["start", "meet"]  # JAX's devices; a first collective over some of them
 FRAMES = 6  # innermost frames that the message shows
 
 
@@ -67,7 +68,8 @@ class _Climb:
     stopped_at: float | None = None  # by the user; else by the failure of a peer
     sight: Sight | None = None
     tries: dict[Rank, int] = field(default_factory=dict)
-    joined: set[str] = field(default_factory=set)  # what idle ranks were told to take part in
+    helped: dict[Help, int] = field(default_factory=dict)  # ranks whose help is still to come
+    joined: bool = False  # others took part in what ranks waited for
     told: bool = False  # that the process group is broken
 
 
@@ -131,11 +133,16 @@ class Ladder:
         self.restarted = stuck
         return True
 
-    def over(self) -> tuple[bool, tuple[Rank, ...]]:
-        """The cell has ended: whether connections were closed, and the ranks to bring back."""
+    def over(self, header: Header) -> tuple[bool, tuple[Rank, ...]]:
+        """The cell has ended: whether a group may be broken, and the ranks to bring back."""
         climb, self._climb = self._climb, None
         restarted, self.restarted = self.restarted, ()
-        return climb is not None and (climb.told or bool(climb.joined)), restarted
+        if climb is None:
+            return False, restarted
+        joined = climb.joined or climb.helped.get("start", 0) > 0
+        if joined and not climb.told:
+            self._stage.publish("stream", dumps({"name": "stderr", "text": JOINED}), header)
+        return climb.told or joined, restarted
 
     # ---------------------------------------------------------------- rungs
 
@@ -176,14 +183,22 @@ class Ladder:
         for rank in stuck:
             tried = climb.tries.get(rank, 0)
             climb.tries[rank] = tried + 1
-            ways.setdefault(_way(sight.waits[rank].kind, tried), []).append(rank)
-        if "start" in ways:
-            self._join(climb, ways["start"], "start")
-        ports = self._stage.settings.ports
-        for way, spared in (("group", ports), ("store", ports[::2])):
+            ways.setdefault(_way(sight.waits[rank], tried), []).append(rank)
+        if start := tuple(ways.get("start", ())):
+            self._help(climb, sight, start, "start")
+        meet = tuple(ways.get("meet", ()))
+        if meet and not self._help(climb, sight, meet, "meet"):
+            self._shut(climb, sight, meet)
+        for way in ("group", "store"):
             if ranks := tuple(ways.get(way, ())):
-                resume = partial(self._unblocked, climb, sight, ranks)
-                self._lookouts.unblock(ranks, spared, resume, store=way == "store")
+                self._shut(climb, sight, ranks, store=way == "store")
+
+    def _shut(
+        self, climb: _Climb, sight: Sight, ranks: tuple[Rank, ...], *, store: bool = False
+    ) -> None:
+        ports = self._stage.settings.ports
+        resume = partial(self._unblocked, climb, sight, ranks)
+        self._lookouts.unblock(ranks, ports[::2] if store else ports, resume, store=store)
 
     def _unblocked(
         self, climb: _Climb, sight: Sight, ranks: tuple[Rank, ...], event: Unblocked
@@ -198,30 +213,45 @@ class Ladder:
         elif "torch" in libraries and all(climb.tries[rank] == 1 for rank in ranks):
             # No connection, and yet it waits: NCCL has other ways than TCP.
             self._play(abort_nccl(ranks), lambda found: self._aborted(climb, found))
-        elif libraries == {"jax"}:
-            self._join(climb, ranks, "meet")
 
     def _aborted(self, climb: _Climb, ranks: object) -> None:
         if ranks and self._current() is climb:
             self._is_broken(climb, {"torch"})
 
-    def _join(
-        self, climb: _Climb, waiting: Collection[Rank], what: Literal["start", "meet"]
-    ) -> None:
-        """JAX's processes start their devices together, and connect together before they first
-        compute together: those that are idle can help it along."""
-        running = climb.fanout.running
-        idle = tuple(rank for rank in self._ranks.alive if rank not in running)
-        complete = len(self._ranks.alive) == self._ranks.size and set(waiting) == set(running)
-        if complete and idle and what not in climb.joined:
-            climb.joined.add(what)
-            self._play(join_jax(idle, meet=what == "meet"), self._joined)
+    def _help(self, climb: _Climb, sight: Sight, waiting: tuple[Rank, ...], what: Help) -> bool:
+        """JAX's processes start their devices together, and connect before they first compute
+        together, through its coordinator: other ranks can take part in that.  False: none can.
+        """
+        alive, running = self._ranks.alive, climb.fanout.running
+        each_other = what == "meet" and len(waiting) > 1
+        able = [rank for rank in alive if each_other or rank not in waiting]
+        whole = len(alive) == self._ranks.size and sight.all_wait(running)
+        if what in climb.helped or not whole or not able:
+            return False
+        climb.helped[what] = len(able)
+        for rank in able:
+            script = join_jax(rank, waiting if what == "meet" else (), beside=rank in running)
+            self._play(script, partial(self._helped, climb, sight, waiting, what, rank))
+        return True
 
-    def _joined(self, waiting: object) -> None:
-        """Who helped is not to be stuck for it, whether the cell still runs or not."""
-        if isinstance(waiting, tuple) and waiting:
-            ports = self._stage.settings.ports
-            self._lookouts.unblock(waiting, ports, lambda _: None, store=False)
+    def _helped(
+        self,
+        climb: _Climb,
+        sight: Sight,
+        waiting: tuple[Rank, ...],
+        what: Help,
+        rank: Rank,
+        joined: object,
+    ) -> None:
+        """If there was nothing to take part in, the ranks wait for something else."""
+        if joined is None and rank not in climb.fanout.running:
+            # Who helped is not to be stuck for it, whether the cell still runs or not.
+            self._lookouts.unblock((rank,), self._stage.settings.ports, lambda _: None, store=False)
+        climb.helped[what] -= 1
+        climb.joined |= what == "start" and joined is not False
+        left = tuple(rank for rank in waiting if rank in climb.fanout.running)
+        if self._current() is climb and left and what == "meet" and not climb.helped[what]:
+            self._shut(climb, sight, left)
 
     # ---------------------------------------------------------------- saying
 
@@ -257,11 +287,19 @@ class Ladder:
             self._stage.publish("stream", dumps({"name": "stderr", "text": text}), header)
 
 
-def _way(kind: Kind, tried: int) -> str:
+def _way(wait: Wait, tried: int) -> str:
     """A wait for a key ends with the rank's connection to the store; other waits with its peers'."""
-    return "group" if kind == "store" and tried % 2 else kind
+    if wait.kind == "store" and tried % 2:
+        return "group"
+    return "meet" if wait.kind == "group" and wait.library == "jax" and not tried else wait.kind
 
 
+JOINED = (
+    "Stop had other ranks take part in what JAX's processes do together, so that it could end; all "
+    "variables are kept\n"
+    "hint: all ranks have to make the same calls; if a collective fails from now on, "
+    "`%processes N --fresh` starts new ranks\n"
+)
 BROKEN = {
     "torch": "destroy_process_group() where torch.distributed.is_initialized(), then "
     "init_process_group() on all ranks: MASTER_PORT is a new one by then",

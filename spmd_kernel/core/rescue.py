@@ -42,22 +42,46 @@ def abort():
     return True
 """
 
+# `cpu:gloo/0,2048/1` is where the second of devices 0 and 2048 can be reached: once all have said it,
+# they connect.  Who takes part in any collective over the same devices, in the same order, says it.
 _JOIN = """\
-def join(meet):
+def join(waiting):
     import sys
     distributed = sys.modules.get("jax._src.distributed")
-    if distributed is None or distributed.global_state.client is None:
-        return
-    sys.modules["jax"].devices()
-    if meet:
-        from jax.experimental import multihost_utils
-        multihost_utils.broadcast_one_to_all(0)
-try:
-    join({meet})
-except Exception:
-    pass
-"""
+    client = distributed.global_state.client if distributed else None
+    if client is None:
+        return False
+    known = {str(device.id): device for device in sys.modules["jax"].devices()}
+    joined = not waiting
+    for name, came in sorted(meetings(client).items() if waiting else ()):
+        devices = [known[number] for number in name.split(",")]
+        here = {devices[index].process_index for index in came}
+        missing = {device.process_index for device in devices} - here
+        if here & set(waiting) and sys.modules["jax"].process_index() in missing:
+            joined = True
+            meet(sys.modules["jax"], devices)
+    return joined
 
+def meetings(client):
+    found = {}
+    for key, _ in client.key_value_dir_get_bytes("cpu:gloo/"):
+        name, _, index = key[len("cpu:gloo/"):].rpartition("/")
+        found.setdefault(name, set()).add(int(index))
+    return found
+
+def meet(jax, devices):
+    import numpy
+    mesh = jax.sharding.Mesh(numpy.array(devices), ("ranks",))
+    spec = jax.sharding.PartitionSpec("ranks")
+    mine = [i for i, device in enumerate(devices) if device.process_index == jax.process_index()]
+    zero = numpy.zeros(1, numpy.float32)
+    zeros = jax.make_array_from_callback(
+        (len(devices),), jax.sharding.NamedSharding(mesh, spec), lambda _: zero
+    )
+    def keep(x):
+        return jax.lax.ppermute(x, "ranks", [(i, i) for i in mine])
+    jax.jit(jax.shard_map(keep, mesh=mesh, in_specs=spec, out_specs=spec))(zeros)
+"""
 
 _MEND = """\
 def mend():
@@ -91,22 +115,37 @@ def abort_nccl(ranks: Sequence[Rank]) -> Script:
     """Abort the NCCL communicators of ranks; returns those that had some."""
     aborted = []
     for rank in ranks:
-        namespace = f"(lambda space: (exec({_ABORT!r}, space), space['abort']())[1])({{}})"
-        answer = yield from in_subshell(rank, "", {"aborted": namespace})
+        answer = yield from in_subshell(rank, "", {"aborted": _called(_ABORT, "abort()")})
         if is_true(answer, "aborted"):
             aborted.append(rank)
     return tuple(aborted)
 
 
-def join_jax(ranks: Sequence[Rank], *, meet: bool) -> Script:
-    """Idle ranks take part in the first use of JAX's devices, which all processes must reach.
+def join_jax(rank: Rank, waiting: Sequence[Rank], *, beside: bool) -> Script:
+    """Have a rank take part in what all processes of JAX must do together.
 
-    ``meet``: in the first collective over all devices, too, before which all processes connect.
-    Returns those that are still at it: the stuck ranks computed something else then.
+    That is the first use of its devices and, if ranks are ``waiting`` for it, the first collective
+    over some of them.  ``beside``: in a subshell, for a rank that waits for something itself.
+    Returns whether it took part; ``None`` if it is still at it.
     """
-    content = execute_content(in_own_namespace(_JOIN.format(meet=meet)), silent=True)
-    answers = yield Ask(tuple(ranks), "execute_request", content, "shell", SECONDS)
-    return tuple(rank for rank in ranks if answers[rank] is None)
+    expressions = {"joined": _called(_JOIN, f"join({tuple(waiting)})")}
+    if beside:
+        answer = yield from in_subshell(rank, "", expressions)
+    else:
+        content = _evaluating(expressions)
+        answer = (yield Ask((rank,), "execute_request", content, "shell", SECONDS))[rank]
+    return is_true(answer, "joined") if answer is not None else None
+
+
+def _called(code: str, call: str) -> str:
+    """An expression: the value of ``call`` where ``code`` has been executed."""
+    return f"(lambda space: (exec({code!r}, space), eval({call!r}, space))[1])({{}})"
+
+
+def _evaluating(expressions: Mapping[str, str]) -> dict[str, Any]:
+    content = execute_content("", silent=False, user_expressions=expressions)
+    content["store_history"] = False  # but a silent request evaluates none
+    return content
 
 
 def in_own_namespace(code: str) -> str:
@@ -122,18 +161,19 @@ torch counts its groups, and a failed ``init_process_group`` counts on some rank
 
 
 def in_subshell(rank: Rank, code: str, expressions: Mapping[str, str] | None = None) -> Script:
-    """Run code in a thread beside the rank's main one; its reply, or None."""
+    """Run code, or evaluate, in a thread beside the rank's main one.
+
+    Its reply: empty if the rank has no such threads, None if it came not in time.
+    """
     made = yield Ask((rank,), "create_subshell_request", {}, "control", SECONDS)
     subshell = _subshell_of(made[rank])
     if not subshell:
-        return None
-    content = execute_content(code, silent=True, user_expressions=expressions)
-    if expressions:
-        content["silent"] = False  # a silent request evaluates none
-        content["store_history"] = False
-    answers = yield Ask((rank,), "execute_request", content, "shell", SECONDS, subshell)
-    yield Ask((rank,), "delete_subshell_request", {"subshell_id": subshell}, "control", SECONDS)
-    return answers[rank]
+        return Content()
+    content = _evaluating(expressions) if expressions else execute_content(code, silent=True)
+    answer = (yield Ask((rank,), "execute_request", content, "shell", SECONDS, subshell))[rank]
+    if answer is not None:  # else its thread is busy, and the rank would wait for it
+        yield Ask((rank,), "delete_subshell_request", {"subshell_id": subshell}, "control", SECONDS)
+    return answer
 
 
 def _subshell_of(answer: Content | None) -> str:

@@ -95,8 +95,14 @@ def run_beside(name: str) -> dict[str, Any]:
     return namespace
 
 
-def register_jax(clusters: Any) -> None:
-    run_beside("jax_cluster")["register"](clusters)
+def from_file(name: str, function: str) -> Callable[[Any], None]:
+    """A function of a file beside this one, which is read when it is called."""
+
+    def call(module: Any) -> None:
+        with contextlib.suppress(Exception):  # another version of the library has other names
+            run_beside(name)[function](module)
+
+    return call
 
 
 def tune_streams() -> None:
@@ -326,7 +332,9 @@ def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
         hooks = PostImport()
-        hooks.when_imported("jax._src.clusters", register_jax)
+        hooks.when_imported("jax._src.clusters", from_file("jax_cluster", "register"))
+        hooks.when_imported("jax._src.distributed", from_file("rendezvous", "gather"))
+        hooks.when_imported("torch.distributed.rendezvous", from_file("rendezvous", "open_store"))
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -269,6 +273,116 @@ def test_a_crash_leaves_the_line_where_it_happened() -> None:
             assert "in mine" in report
 
     asyncio.run(main())
+
+
+# ---------------------------------------------------------------- waits for peers
+
+RENDEZVOUS = (SETUP.parent / "rendezvous.py").read_text()
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """It is bound, but nobody listens."""
+    held = HeldPorts(1)
+    yield held.ports[0]
+    held.close()
+
+
+def rendezvous() -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "rendezvous"}
+    exec(RENDEZVOUS, namespace)
+    return namespace
+
+
+def test_processes_wait_until_all_are_there_at_once() -> None:
+    code = (
+        RENDEZVOUS
+        + """if True:
+        name, me, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        gathering = Gathering()
+        print(gathering.wait(name, me, size, 60), flush=True)
+        sys.stdin.read()
+    """
+    )
+    name = f"spmd-kernel-test-{os.getpid()}"
+
+    def come(me: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", code, name, str(me), "3"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    gathering = rendezvous()["Gathering"]()
+    first = come(0)
+    gone = come(1)
+    assert gathering.wait(name, 2, 2, 60) == []  # both have come: they wait for the third
+    gathering.leave()
+    gone.kill()
+    gone.communicate()
+    assert gathering.wait(name, 2, 3, 0.01) == [1]  # who has gone is not there, though once it was
+    gathering.leave()
+    again = come(1)
+    assert gathering.wait(name, 2, 3, 60) == []
+    for process in (first, again):
+        assert process.stdout is not None and process.stdout.readline() == "[]\n"
+        process.communicate()
+    gathering.leave()
+    assert gathering.wait(name, 2, 3, 0.01) == [0, 1]  # nothing is left of them
+    gathering.leave()
+
+
+def test_a_port_on_which_nobody_listens_is_not_reached() -> None:
+    reach = rendezvous()["reach"]
+    with held_port() as port:
+        assert not reach("127.0.0.1", port, 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert reach("localhost", server.getsockname()[1], 30)
+    assert not reach("127.0.0.1", 1 << 20, 0.05)
+
+
+def test_torch_is_told_when_nobody_comes_and_counts_its_groups_anew() -> None:
+    code = f"""if True:
+        {setup_code()}
+        import datetime, torch.distributed as dist
+        from torch.distributed import distributed_c10d as c10d
+        try:
+            dist.init_process_group("gloo", timeout=datetime.timedelta(milliseconds=50))
+        except dist.DistNetworkError as error:
+            print(error, c10d._world.group_count)
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        client = dist.TCPStore("127.0.0.1", port=store.port)
+        client.set("a", "b")
+        print(store.get("a"))
+        try: dist.TCPStore(1, 2, 3, 4, 5)
+        except TypeError: print("its own error")
+    """
+    with held_port() as port:
+        said = python(
+            code, RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
+    assert said == (
+        f"The client socket has timed out after 50ms while trying to connect to (127.0.0.1, {port})."
+        " 0\nb'b'\nits own error"
+    )
+
+
+def test_jax_is_told_who_does_not_come_and_may_try_again() -> None:
+    code = f"""if True:
+        {setup_code()}
+        import jax
+        for _ in range(2):
+            try: jax.distributed.initialize(initialization_timeout=0)
+            except RuntimeError as error: print(error)
+        try: jax.distributed.initialize("127.0.0.1:1", 3, 1, initialization_timeout=0)
+        except RuntimeError as error: print(error)
+    """
+    with held_port() as port:
+        said = python(
+            code, RANK="0", WORLD_SIZE="2", JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}",
+            JAX_NUM_PROCESSES="2", JAX_PROCESS_ID="0", JAX_PLATFORMS="cpu",
+            TORCHELASTIC_RUN_ID=f"test-{os.getpid()}",
+        )  # fmt: skip
+    missing = [line.partition(" had not come within 0 s")[0] for line in said.splitlines()]
+    assert missing == [f"DEADLINE_EXCEEDED: process {process}" for process in (1, 1, 0)]
 
 
 def python(code: str, **environ: str) -> str:

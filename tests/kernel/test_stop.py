@@ -20,12 +20,23 @@ if dist.is_initialized(): dist.destroy_process_group()
 t = torch.ones(1); dist.all_reduce(t); print(x + int(t))
 """
 JAX = f"""
-import jax, os
+import jax, numpy, os
 from jax.experimental import multihost_utils as hosts
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 jax.config.update('jax_platforms', 'cpu')
 r = {RANK}
 x = 41
-jax.distributed.initialize()
+"""
+JAX_INIT = "jax.distributed.initialize()\n"
+TOTAL = """
+def total(*ranks, size=1):
+    of = {device.process_index: device for device in jax.devices()}
+    mesh = Mesh(numpy.array([of[rank] for rank in ranks]), ("ranks",))
+    split = NamedSharding(mesh, PartitionSpec("ranks"))
+    ones = numpy.ones((len(ranks), size), numpy.float32)
+    parts = jax.make_array_from_callback(ones.shape, split, lambda index: ones[index])
+    summed = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(mesh, PartitionSpec()))(parts)
+    return int(summed.addressable_data(0)[0])
 """
 
 
@@ -84,6 +95,10 @@ STUCK = (
     "if r == 0: dist.all_reduce(torch.ones(2), async_op=True).wait()",  # nothing in the stack
     "if r == 1: dist.distributed_c10d._get_default_store().get('never')",
     "if r == 0: dist.new_group()",
+    "if r != 0: dist.new_group()",
+    "if r == 1: dist.distributed_c10d._get_default_store().wait(['never'])",
+    "if r == 0: dist.monitored_barrier()",
+    "if r != 0: dist.monitored_barrier()",
     "dist.destroy_process_group()\nif r == 0: dist.init_process_group('gloo')",
 )
 
@@ -107,6 +122,29 @@ def test_a_stuck_gloo_group_ends_and_can_be_made_anew(group: Kernel) -> None:
     assert pids(group) == before
 
 
+NOT_ALL = (  # and how often the cell says that a group is broken: nobody has met anybody in the first
+    ("if r != 0: dist.init_process_group('gloo')", 0),
+    ("if r == 1: dist.TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), 2, False)", 0),
+    ("if r == 0: dist.init_process_group('gloo')", 1),
+    ("if r != 1: dist.init_process_group('gloo')", 1),
+)
+
+
+@pytest.mark.timeout(300)
+def test_a_group_that_not_all_ranks_make_ends_and_can_be_made_by_all(ranks: Kernel) -> None:
+    ranks.ok(TORCH)
+    ranks.ok("%processes --watch 1")
+    before = pids(ranks)
+    for code, broken in NOT_ALL:
+        result = stop_when_it_hangs(ranks, code)
+        assert result.status == "error" and "KeyboardInterrupt" in result.text, code
+        assert result.text.count("process group is broken") == broken, code
+        assert broken or "hint: rank 0 serves the store" in result.text
+        assert ranks.ok(AGAIN).stdout == f"{41 + len(before)}\n", code
+        ranks.ok("dist.destroy_process_group()")
+    assert pids(ranks) == before
+
+
 def test_the_death_of_a_peer_leaves_the_others_what_they_have(group: Kernel) -> None:
     before = pids(group)
     result = group.run("if r == 1: os._exit(3)\ndist.all_reduce(torch.ones(2))")
@@ -119,13 +157,37 @@ def test_the_death_of_a_peer_leaves_the_others_what_they_have(group: Kernel) -> 
     assert group.ok(AGAIN).status == "ok"
 
 
-def test_a_stuck_jax_collective_ends(ranks: Kernel) -> None:
+def test_a_world_of_jax_to_which_not_all_come_ends_and_can_be_made_by_all(ranks: Kernel) -> None:
     ranks.ok(JAX)
     ranks.ok("%processes --watch 1")
     before = pids(ranks)
-    # The devices start on all processes together: the others are told to take part.
-    result = stop_when_it_hangs(ranks, "if r == 0: hosts.sync_global_devices('a')")
+    last = len(before) - 1
+    for who, missing in (("r != 0", 0), ("r == 0", last), (f"r != {last}", last)):
+        result = stop_when_it_hangs(ranks, f"if {who}: {JAX_INIT}")
+        assert "KeyboardInterrupt" in result.text and f"process {missing}" in result.text, who
+        assert "hint: all ranks have to call jax.distributed.initialize" in result.text
+    assert ranks.ok(JAX_INIT + "print(jax.device_count(), x)").stdout == f"{len(before)} 41\n"
+    assert pids(ranks) == before
+
+
+def test_a_world_of_jax_with_a_coordinator_of_ones_own_ends(ranks: Kernel) -> None:
+    """Of some ranks only, so that nobody else knows who is to come."""
+    ranks.ok(JAX)
+    address = "'127.0.0.1:' + os.environ['MASTER_PORT']"
+    ranks.ok("%processes --watch 1")
+    result = stop_when_it_hangs(ranks, f"if r == 1: jax.distributed.initialize({address}, 3, r)")
     assert "KeyboardInterrupt" in result.text
+    assert ranks.ok("print(x + 1)").stdout == "42\n"
+
+
+def test_a_stuck_jax_collective_ends(ranks: Kernel) -> None:
+    ranks.ok(JAX + JAX_INIT)
+    ranks.ok("%processes --watch 1")
+    before = pids(ranks)
+    # The devices start on all processes together: the others are told to take part.
+    result = stop_when_it_hangs(ranks, "if r == 0: jax.devices()")
+    assert "KeyboardInterrupt" in result.text
+    assert result.text.count("hint: all ranks have to make the same calls;") == 1
     ranks.ok("hosts.sync_global_devices('b')")
     result = stop_when_it_hangs(ranks, "if r == 0: hosts.sync_global_devices('c')")
     assert "KeyboardInterrupt" in result.text and "--fresh" in result.text
@@ -133,15 +195,32 @@ def test_a_stuck_jax_collective_ends(ranks: Kernel) -> None:
     assert pids(ranks) == before
 
 
-def test_the_first_collective_of_jax_ends(ranks: Kernel) -> None:
-    """Before it all processes connect, through JAX's coordinator: the idle ones are told to."""
-    ranks.ok(JAX + "print(jax.device_count() > 1)")
+FIRST = {  # collectives, each over devices that have not met
+    2: ("if r == 0: total(0, 1, size=1000)", "if r == 1: total(1, 0)"),
+    4: (
+        "if r == 0: total(0, 1, size=1000)",
+        "if r == 0: total(3, 2, 0)",
+        "if r != 1: total(1, 2, 0, 3)",
+        "total(r, (r + 2) % 4, (r + 3) % 4)",
+        "if r == 0: hosts.sync_global_devices('a')",
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+def test_the_first_collective_of_jax_over_any_devices_ends(ranks: Kernel) -> None:
+    """Before it the processes connect, through JAX's coordinator: the others are told to."""
+    ranks.ok(JAX + JAX_INIT + TOTAL + "print(jax.device_count() > 1)")
     ranks.ok("%processes --watch 1")
     before = pids(ranks)
-    result = stop_when_it_hangs(ranks, "if r == 0: hosts.sync_global_devices('a')")
-    assert "KeyboardInterrupt" in result.text
-    assert ranks.ok("print(x + 1)").stdout == "42\n"
+    for code in FIRST[len(before)]:
+        result = stop_when_it_hangs(ranks, code)
+        assert "KeyboardInterrupt" in result.text, code
+        assert result.text.count("process group is broken") == 1, code
+        assert ranks.ok("print(x + 1)").stdout == "42\n"
     assert pids(ranks) == before
+    if len(before) == 4:  # devices that have met nobody in vain
+        assert ranks.ok("print(total(3, 2, 1, 0))").stdout == "4\n"
 
 
 DEAF = f"""

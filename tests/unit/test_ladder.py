@@ -281,6 +281,65 @@ def test_idle_ranks_help_jax_to_start_its_devices() -> None:
     assert any(b"jax._src.distributed" in message.content for message in world.ranks[1].inbox)
 
 
+def answer_all(world: Ladder, rank: int) -> None:
+    while world.ranks[rank].inbox:
+        world.answer_shell(world.ranks[rank])
+
+
+def in_jit(code: str, rank: int = 0) -> str:
+    return dump(code, ("jax/_src/interpreters/pxla.py", "__call__"), rank=rank)
+
+
+def test_ranks_that_have_the_devices_started_leave_nothing_that_a_new_start_trips_over() -> None:
+    world, cell = stopped(2)
+    world.answer_shell(world.ranks[1])
+    world.stacks = {0: dump(CODE, ("jaxlib/xla_client.py", "make_cpu_client"))}
+    world.until(1.5)
+    answer_all(world, 1)
+    world.answer_shell(world.ranks[0], error=True)
+    assert "all ranks have to make the same calls" in cell.text
+    assert "process group is broken" not in cell.text
+    world.settle()
+    assert any(b"global_topology" in effect.message.content for effect in world.of(ToRank))
+
+
+def test_idle_ranks_take_part_in_a_first_collective_before_connections_are_closed() -> None:
+    world, cell = stopped(3)
+    for rank in (1, 2):
+        world.answer_shell(world.ranks[rank])
+    world.stacks, world.closed = {0: in_jit(CODE)}, {0: 2}
+    world.until(1.5)
+    assert not world.of(Unblock)
+    for rank in (1, 2):
+        assert not world.lookouts
+        asked = world.ranks[rank].inbox[-1]
+        assert b"cpu:gloo/" in asked.content and b"(0,)" in asked.content
+        answer_all(world, rank)
+    world.look()
+    assert [effect.ranks for effect in world.of(Unblock)] == [(0,)]
+    assert "process group is broken" in cell.text and "--fresh" in cell.text
+
+
+def test_ranks_that_wait_themselves_take_part_beside_that() -> None:
+    world, _ = stopped(2)
+    world.stacks = {rank: in_jit(CODE, rank) for rank in (0, 1)}
+    world.until(1.5)
+    assert not world.of(Unblock)
+    for fake in world.ranks.values():
+        assert [message.msg_type for message in fake.control] == ["create_subshell_request"]
+    world.until(2.5)  # no answer
+    assert [effect.ranks for effect in world.of(Unblock)] == [(0, 1)]
+
+
+def test_nobody_takes_part_while_a_rank_still_works() -> None:
+    world, _ = stopped(3)
+    world.answer_shell(world.ranks[2])
+    world.stacks = {0: in_jit(CODE), 1: dump(CODE, ("numpy/linalg.py", "svd"), rank=1)}
+    world.until(1.5)
+    assert not [message for message in world.ranks[2].inbox if b"jax" in message.content]
+    assert world.of(Unblock)[0].ranks == (0,)
+
+
 def test_the_death_of_a_peer_frees_the_others_without_any_stop() -> None:
     world = Ladder(3)
     world.settle()
