@@ -24,6 +24,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
+QUEUE = 8  # IOPub messages of a rank that wait here; those after them wait in its process
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]
@@ -197,7 +198,8 @@ class _Disconnected:
 def _socket(context: Context, channel: Channel, routing_id: bytes) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
     socket.linger = 0
-    socket.sndhwm = socket.rcvhwm = 0
+    socket.sndhwm = 0
+    socket.rcvhwm = QUEUE if channel == "iopub" else 0
     socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT
     if channel == "iopub":
         socket.subscribe(b"")

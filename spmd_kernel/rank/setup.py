@@ -13,7 +13,6 @@ import codecs
 import contextlib
 import contextvars
 import faulthandler
-import io
 import os
 import signal
 import stat
@@ -84,15 +83,20 @@ def warn_of_mpi(_: Any) -> None:
 
 
 def register_jax(clusters: Any) -> None:
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jax_cluster.py")
-    namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank.jax_cluster", "__file__": here}
-    with open(here, "rb") as file:
-        exec(compile(file.read(), here, "exec"), namespace)
-    namespace["register"](clusters)
+    executed("jax_cluster")["register"](clusters)
+
+
+def executed(name: str) -> dict[str, Any]:
+    """The namespace of a file beside this one."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
+    namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank." + name, "__file__": path}
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), namespace)
+    return namespace
 
 
 def tune_streams() -> None:
-    """ipykernel: flush sooner, and let IOPub drop nothing however far its reader is behind."""
+    """ipykernel: flush sooner."""
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
         own = getattr(stream, "__dict__", {})
@@ -100,41 +104,19 @@ def tune_streams() -> None:
             stream.flush_interval = FLUSH_INTERVAL
         elif own.get("flush_interval") == FLUSH_INTERVAL:
             del stream.flush_interval  # that of its class counts again
-    thread: Any = getattr(sys.stdout, "pub_thread", None)
-    if hasattr(thread, "schedule"):
-        thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
+
+
+def bound_memory() -> None:
+    """ipykernel: who prints faster than it is read waits; IPython: what cells said is not all kept."""
+    with contextlib.suppress(AttributeError, OSError):
+        executed("flow")["install"]((sys.stdout, sys.stderr), sys.modules.get("ipykernel.iostream"))
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    with contextlib.suppress(AttributeError, OSError):
+        executed("remembered")["install"](shell)
 
 
 class Piped(str):
     """Text of C code or of a child process: it came through a pipe, in pieces that mean nothing."""
-
-
-class Buffer(list):  # type: ignore[type-arg]
-    """What ipykernel collects the text of one parent in, instead of a ``StringIO``.
-
-    ``write`` is the list's own: a cell that prints 100,000 lines notices no difference, and which
-    lines came together is found out when they are sent.
-    """
-
-    write = list.append
-    marks = True  # for all of them
-
-    def getvalue(self) -> str:
-        text = "".join(self)
-        if not self.marks or self.needs_no_mark(text):
-            return text
-        return "".join([marked(piece) for piece in self])
-
-    def needs_no_mark(self, text: str) -> bool:
-        """As many newlines as pieces that end in one: none is inside a piece."""
-        newlines = text.count("\n")
-        if MARK in text:
-            return False
-        # `print` writes the newline apart, which is counted in no time.
-        return newlines == self.count("\n") or newlines == sum([p[-1:] == "\n" for p in self])
-
-    def close(self) -> None:
-        self.clear()
 
 
 def mark_writes() -> None:
@@ -143,19 +125,30 @@ def mark_writes() -> None:
     The place is the buffer below ``OutStream.write``: what wraps or replaces ``write`` (IPython
     does, around each cell) or reads the text back in this process never meets a mark.
     """
-    iostream: Any = sys.modules.get("ipykernel.iostream")
-    collector: Any = getattr(iostream, "StringIO", None)
-    if hasattr(collector, "marks"):  # ours, from an earlier run of this file
-        collector.marks = MANY
-    if not MANY or collector is not io.StringIO:
+    buffer: Any = getattr(sys.modules.get("ipykernel.iostream"), "StringIO", None)
+    if not hasattr(buffer, "mark"):
         return
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
-    for stream in streams:
-        # Older ones have a single buffer, made anew at each flush.
-        if hasattr(getattr(stream, "_buffers", None), "default_factory"):
+    if MANY and not buffer.knows_pipes:
+        buffer.knows_pipes = True
+        for stream in (sys.stdout, sys.stderr):
             watch_pipe(stream)
-            stream._buffers.default_factory = Buffer
-    iostream.StringIO = Buffer
+    buffer.mark = staticmethod(marked_text) if MANY else None
+
+
+def marked_text(text: str, pieces: list[str]) -> str:
+    """``text``, which is all ``pieces`` together."""
+    if needs_no_mark(text, pieces):
+        return text
+    return "".join([marked(piece) for piece in pieces])
+
+
+def needs_no_mark(text: str, pieces: list[str]) -> bool:
+    """As many newlines as pieces that end in one: none is inside a piece."""
+    newlines = text.count("\n")
+    if MARK in text:
+        return False
+    # `print` writes the newline apart, which is counted in no time.
+    return newlines == pieces.count("\n") or newlines == sum([p[-1:] == "\n" for p in pieces])
 
 
 def watch_pipe(stream: Any) -> None:
@@ -193,13 +186,6 @@ def marked(text: str) -> str:
         return doubled
     head, last = doubled[:-1], doubled[-1:]
     return head.replace("\n", "\n" + MARK).replace("\r\n" + MARK, "\r\n") + last
-
-
-def lift_high_water_mark(socket: Any) -> None:
-    # Changes the connections that exist. Later ones get what the socket was bound with: so this
-    # must run once the kernel's front has connected.
-    with contextlib.suppress(Exception):
-        socket.set_hwm(0)
 
 
 def report_crashes() -> None:
@@ -252,6 +238,7 @@ def main() -> None:
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
+        bound_memory()
     tune_streams()
     mark_writes()
     hooks.actions.pop("mpi4py", None)
