@@ -11,6 +11,7 @@ from .errors import TimeLimit, headline
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
+from .pace import NOBODY
 from .stacks import RunningCode
 
 
@@ -23,6 +24,8 @@ class Outputs(Protocol):
     def tick(self, at: float) -> list[Publish]: ...
     def close(self, at: float) -> list[Publish]: ...
     def deadline(self) -> float | None: ...
+    def full(self) -> frozenset[Rank]: ...
+    def hurry(self) -> None: ...
 
 
 class Bare:
@@ -43,6 +46,12 @@ class Bare:
 
     def deadline(self) -> float | None:
         return None
+
+    def full(self) -> frozenset[Rank]:
+        return NOBODY
+
+    def hurry(self) -> None:
+        pass
 
 
 def raw(message: Message) -> Publish:

@@ -165,6 +165,7 @@ class Hub:
         return self.stage.take()
 
     def _fault(self, error: Exception) -> None:
+        import traceback; traceback.print_exc()
         self.stage.log("error", f"internal error: {type(error).__name__}: {error}")
         fault = InternalError(f"{type(error).__name__}: {error}", REPORT)
         self.cells.rescue(fault)

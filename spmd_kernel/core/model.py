@@ -380,6 +380,14 @@ class Preload:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Whether what these ranks publish is read; else it waits in their processes.  At first it is."""
+
+    ranks: tuple[Rank, ...]
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append what a rank said to its file in a folder.  A failure is answered by `LogFailed`."""
 
@@ -413,6 +421,7 @@ Effect = (
     | Dump
     | Unblock
     | Preload
+    | Listen
     | AppendLog
     | Log
     | Exit

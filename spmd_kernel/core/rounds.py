@@ -151,6 +151,7 @@ class Rounds:
         if deadline is not None and deadline != fanout.armed:
             self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
         fanout.armed = deadline
+        self._stage.pace.set(fanout.msg_id, fanout.outputs.full())
 
     @property
     def _aligned(self) -> bool:
@@ -211,6 +212,7 @@ class Rounds:
         if not ranks:
             return
         fanout.interrupted = True
+        fanout.outputs.hurry()
         self._stage.emit(Interrupt(ranks))
         self._interrupted()
         # Besides, ipykernel's `await asyncio.sleep(…)` notices SIGINT only when a message comes.

@@ -26,6 +26,7 @@ from .model import (
     ToFront,
 )
 from .outputs import OutputPolicy, Publish
+from .pace import Pace
 
 
 class Stage:
@@ -37,6 +38,7 @@ class Stage:
         self.at = 0.0
         self.effects: list[Effect] = []
         self.journal = Journal(settings.kept_outputs)
+        self.pace = Pace(self.emit)
         self._serial = 0
 
     def emit(self, effect: Effect) -> None:

@@ -40,6 +40,7 @@ from ..core.model import (
     FromRank,
     Interrupt,
     Launch,
+    Listen,
     Log,
     LogFailed,
     Message,
@@ -311,6 +312,10 @@ class Driver:
                 self._feed(Unblocked(self._now(), effect.token, *found))
             case Preload():
                 self._preload(effect)
+            case Listen():
+                for rank in effect.ranks:
+                    if rank in self._links:
+                        self._links[rank][1].listen(effect.on)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
             case Log():

@@ -85,7 +85,7 @@ def _size(value: Any) -> int:
 
 def install(shell: Any) -> None:
     """For IPython, if it is a version that keeps outputs, and nothing was kept yet."""
-    history = getattr(shell, "history_manager", None)
+    history: Any = getattr(shell, "history_manager", None)
     kept = getattr(history, "outputs", None)
     if isinstance(kept, dict) and not kept and not isinstance(kept, Book):
         history.outputs = Book()
