@@ -13,9 +13,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-CHUNK = 1 << 16  # characters of text that are sent without waiting for the next flush
-UNSENT = 1 << 18  # bytes of messages that may wait for the IOPub thread
-QUEUE = 8  # messages that may wait in ZeroMQ's: text comes in chunks
+CHUNK = 1 << 15  # characters of text that are sent without waiting for the next flush
+UNSENT = 1 << 16  # bytes of messages that may wait for the IOPub thread
+# Messages that may wait in ZeroMQ's.  Not fewer: libzmq counts what its thread has taken in steps of
+# half the mark that held before, so up to so many that were sent already may still count as waiting.
+# With a mark that they reach nothing would be sent ever again.
+QUEUE = 32
 LONG = 3600.0  # seconds: `flush` waits as long as its text does
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 

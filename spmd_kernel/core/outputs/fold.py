@@ -73,15 +73,22 @@ class Fold:
     def advance(self, at: float) -> None:
         """Publish what can be published at this time, or a slice of it if it is much."""
         self._goes_on = None
-        if self.is_over:
-            self._left = inf
-            self._end()
-            return
         self._left = SLICE
+        if self.is_over:
+            self._end()
+            if any(lane.items for lane in self._order):
+                self._goes_on = at
+            return
         while self._left > 0 and (self._fold(at) or self._level(at) or self._flush(at)):
             pass
         if self._left <= 0:
             self._goes_on = at
+
+    def close(self) -> None:
+        """Publish all that is left.  No rank says more."""
+        self._goes_on = None
+        self._left = inf
+        self._end()
 
     def drain(self, lane: Lane) -> None:
         """Publish all that this rank has queued, results included."""
@@ -248,6 +255,7 @@ class Fold:
         released = False
         for lane in self._order:
             taken = 0
+            lane.count_anew()
             while self._left > 0 and lane.can_go and lane.items[0].is_ripe(youngest):
                 item = lane.pop_whole()
                 flush.add([lane], [item])
@@ -310,11 +318,16 @@ class Fold:
 
     def _end(self) -> None:
         """No rank says more: everything goes out; results are those of all ranks, in order."""
-        while (lanes := self._agreeing()) and all(lane.items[0].several for lane in lanes):
-            self._page.put(lanes, self._agreed(lanes))
-        while any(lane.items for lane in self._order):
+        while self._left > 0 and any(lane.items for lane in self._order):
+            lanes = self._agreeing()
+            if lanes and all(lane.items[0].several for lane in lanes):
+                self._page.put(lanes, self._agreed(lanes))
+                continue
             flush = _Flush()
             self._release(inf, flush)
+            if self._left <= 0:
+                flush.publish(self._page)
+                break
             held = {lane.rank: lane.items[0] for lane in self._order if lane.items}
             for lane in self._order:
                 if lane.items and lane.items[0] is held.get(lane.rank):

@@ -80,6 +80,10 @@ class GroupedOutputs:
     def deadline(self) -> float | None:
         return None
 
+    @property
+    def is_behind(self) -> bool:
+        return False
+
     def full(self) -> frozenset[int]:
         return self._outputs.full()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from .item import Item
 
@@ -63,6 +63,25 @@ class Lane:
         if item.key is not None:
             self._counts[item.key] = self._counts.get(item.key, 0) + 1
 
+    def _uncount_several(self, front: Item, keys: Sequence[Hashable]) -> None:
+        if not self._is_counted(front):
+            return
+        if 4 * len(keys) > len(self._counts):
+            self.count_anew()
+        else:
+            for key in keys:
+                self._uncount(key)
+
+    def count_anew(self) -> None:
+        """When somebody asks: most of what was counted is about to go."""
+        self._counts.clear()
+        self._uncounted.clear()
+        for item in self.items:
+            if item.several:
+                self._uncounted.append(item)
+            else:
+                self._count(item)
+
     def _uncount(self, key: Hashable) -> None:
         count = self._counts[key] - 1
         if count:
@@ -103,9 +122,7 @@ class Lane:
         item = self.items[0]
         if not item.several:
             return self.pop()
-        if self._is_counted(item):
-            for key in item.keys_left():
-                self._uncount(key)
+        self._uncount_several(item, item.keys_left())
         self._gone(item)
         self.size -= item.size
         return self.items.popleft()
@@ -116,9 +133,7 @@ class Lane:
         keys = front.keys_left()
         if count == len(keys):
             return self.pop_whole()
-        if self._is_counted(front):
-            for key in keys[:count]:
-                self._uncount(key)
+        self._uncount_several(front, keys[:count])
         part = front.split(count)
         self.size -= part.size
         return part
