@@ -55,6 +55,7 @@ from .model import (
     Signalled,
     Subscribed,
     Surveyed,
+    TextFailed,
     TimerFired,
     Unblocked,
 )
@@ -165,7 +166,6 @@ class Hub:
         return self.stage.take()
 
     def _fault(self, error: Exception) -> None:
-        import traceback; traceback.print_exc()
         self.stage.log("error", f"internal error: {type(error).__name__}: {error}")
         fault = InternalError(f"{type(error).__name__}: {error}", REPORT)
         self.cells.rescue(fault)
@@ -197,6 +197,8 @@ class Hub:
                 self.performer.answered(event.token, event.problem)
             case LogFailed():
                 self.reports.log_failed(event)
+            case TextFailed():
+                self.reports.text_failed(event)
             case Began():
                 self._begin()
 
