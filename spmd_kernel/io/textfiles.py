@@ -55,7 +55,9 @@ class TextFiles:
     def _opened(self, path: str) -> BinaryIO:
         if self._file is None or path != self._path:
             self.close()
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600
+            )
             self._file = open(descriptor, "ab", buffering=0)  # noqa: SIM115
             self._path = path
         return self._file
