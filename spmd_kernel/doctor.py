@@ -50,6 +50,7 @@ VARIABLES = {
     "SPMD_MAX_PROCESSES": COUNT,
     "SPMD_OUTPUT": Variable("live|grouped", "live or grouped"),
     "SPMD_KEPT_OUTPUTS": Variable("[0-9]{0,6}", "a number of megabytes"),
+    "SPMD_STREAM_LIMIT": Variable(r"(\d{1,6}(\.\d{1,3})?)?", "a number of megabytes; 0: no limit"),
     "SPMD_WATCH": Variable(r"off|[1-9]\d*(\.\d+)?", "seconds from 1 on, or off"),
     "SPMD_LOG": Variable("(?i:debug|info|warning|error|critical)", "a level such as INFO"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ SETUP = Path(__file__).parent / "rank" / "setup.py"
 COMPARE = SETUP.with_name("compare.py")
 OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
 KEPT_MEGABYTES = "8"  # of outputs, for clients that come back
+STREAM_MEGABYTES = "64"  # of text that a cell shows
 WITHOUT_GPU = 2  # processes of `auto`; the same as in `%processes auto`
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 
@@ -48,6 +50,7 @@ def from_environment(
     ``SPMD_OUTPUT`` is how outputs are shown, whatever ``%processes --output`` says, and
     ``SPMD_WATCH`` after how many seconds a hang is told of, whatever ``--watch`` says.
     ``SPMD_KEPT_OUTPUTS``: how many megabytes of outputs clients can ask for again.
+    ``SPMD_STREAM_LIMIT``: how many megabytes of text a cell shows.
     """
     if platform in ("win32", "cygwin"):
         raise UsageError("Windows is not supported", "run Jupyter inside WSL2")
@@ -77,6 +80,8 @@ def from_environment(
         setup=setup_code() if kernelspec.is_python else "",
         compare=str(COMPARE) if kernelspec.is_python else "",
         kept_outputs=_kept_outputs(environ),
+        stream_limit=_stream_limit(environ),
+        spill_folder=spill_folder(environ, platform),
         front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
     )
     return Start(settings, connection_file, kernelspec, own.get("--record") or None)
@@ -158,6 +163,22 @@ def _kept_outputs(environ: Mapping[str, str]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise UsageError(f"SPMD_KEPT_OUTPUTS is {text!r}", "a number of megabytes; 0: keep none")
     return int(text) * 1_000_000
+
+
+def _stream_limit(environ: Mapping[str, str]) -> int:
+    """In bytes."""
+    text = environ.get("SPMD_STREAM_LIMIT", "").strip() or STREAM_MEGABYTES
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text, re.ASCII):
+        raise UsageError(f"SPMD_STREAM_LIMIT is {text!r}", "a number of megabytes; 0: no limit")
+    return int(float(text) * 1_000_000)
+
+
+def spill_folder(environ: Mapping[str, str], platform: str) -> str:
+    """Below the user's cache directory: /tmp is in memory on many machines."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    usual = os.path.join(home, "Library/Caches" if platform == "darwin" else ".cache")
+    cache = environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(cache if os.path.isabs(cache) else usual, "spmd-kernel", "outputs")
 
 
 def _watch(environ: Mapping[str, str]) -> float | None:

@@ -136,6 +136,7 @@ class Cells:
             if cell.talk is not None:
                 cell.talk.close()
             self.running = None
+            self._stage.end_text(cell.message.header)
             self._reply(cell, {"status": "aborted"})
         self._abort_queue()
         errands = [self.errand] if self.errand is not None else []
@@ -302,6 +303,7 @@ class Cells:
         self._align(cell)
         self.running = None
         self._ended(cell, failed)
+        self._stage.end_text(cell.message.header)
         self._reply(cell, reply)
         cell.talk = cell.last = None  # they know the cell: what nobody needs is freed at once
         if failed and cell.content.flag("stop_on_error", True):

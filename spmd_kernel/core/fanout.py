@@ -11,6 +11,7 @@ from .errors import TimeLimit, headline
 from .model import Message, Rank
 from .outputs import Publish
 from .outputs.labels import label
+from .pace import NOBODY
 from .stacks import RunningCode
 
 
@@ -23,10 +24,16 @@ class Outputs(Protocol):
     def tick(self, at: float) -> list[Publish]: ...
     def close(self, at: float) -> list[Publish]: ...
     def deadline(self) -> float | None: ...
+    @property
+    def is_behind(self) -> bool: ...
+    def full(self) -> frozenset[Rank]: ...
+    def hurry(self) -> None: ...
 
 
 class Bare:
     """World size 1 is transparent: what the rank sends is what the client gets, byte for byte."""
+
+    is_behind = False
 
     def feed(self, rank: Rank, message: Message, at: float) -> list[Publish]:
         return [raw(message)]
@@ -43,6 +50,12 @@ class Bare:
 
     def deadline(self) -> float | None:
         return None
+
+    def full(self) -> frozenset[Rank]:
+        return NOBODY
+
+    def hurry(self) -> None:
+        pass
 
 
 def raw(message: Message) -> Publish:

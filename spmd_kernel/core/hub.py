@@ -57,6 +57,7 @@ from .model import (
     Signalled,
     Subscribed,
     Surveyed,
+    TextFailed,
     TimerFired,
     Unblocked,
 )
@@ -203,6 +204,8 @@ class Hub:
                 self.performer.answered(event.token, event.problem)
             case LogFailed():
                 self.reports.log_failed(event)
+            case TextFailed():
+                self.reports.text_failed(event)
             case Began():
                 self._begin()
 

@@ -12,6 +12,7 @@ from .errors import BadMessage
 from .fanout import Bare, Outputs, raw
 from .model import Header, Message, Rank
 from .outputs import CellOutputs, DisplayIds, Publish
+from .pace import NOBODY
 from .stage import Stage
 
 
@@ -61,6 +62,7 @@ class Late:
         if entry := self._open.pop(key, None):
             self._publish(entry, entry.outputs.close(self._stage.at))
             self._stage.cancel(("late", key))
+            self._stage.pace.set(f"late {key}", NOBODY)
 
     def flush_all(self) -> None:
         for key in list(self._open):
@@ -69,6 +71,7 @@ class Late:
     def _show(self, key: str, entry: _Open, published: list[Publish]) -> None:
         self._publish(entry, published)
         deadline = entry.outputs.deadline()
+        self._stage.pace.set(f"late {key}", entry.outputs.full())
         if deadline is None:
             self.flush(key)
         else:

@@ -254,6 +254,15 @@ class LogFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class TextFailed:
+    """This file cannot be written any more; said once for each."""
+
+    at: float
+    path: str
+    reason: str
+
+
 Event = (
     Began
     | FromFront
@@ -268,6 +277,7 @@ Event = (
     | Unblocked
     | Preloaded
     | LogFailed
+    | TextFailed
 )
 
 # ---------------------------------------------------------------- effects: what to do
@@ -381,12 +391,35 @@ class Preload:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Whether what these ranks publish is read; else it waits in their processes.  At first it is."""
+
+    ranks: tuple[Rank, ...]
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AppendLog:
     """Append what a rank said to its file in a folder.  A failure is answered by `LogFailed`."""
 
     folder: str
     rank: Rank
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendText:
+    """Append to a private file, which is made if need be.  A failure is answered by `TextFailed`."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropText:
+    """Delete such a file."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +447,10 @@ Effect = (
     | Dump
     | Unblock
     | Preload
+    | Listen
     | AppendLog
+    | AppendText
+    | DropText
     | Log
     | Exit
 )
@@ -442,3 +478,5 @@ class Settings:
     front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply
     compare: str = ""  # path of the script that `%compare` runs in each Python rank
     kept_outputs: int = 8_000_000  # bytes of outputs kept for clients that come back
+    stream_limit: int = 64_000_000  # bytes of text of one cell that are shown; 0: all of it
+    spill_folder: str = "/tmp/spmd-kernel"  # where text beyond that goes

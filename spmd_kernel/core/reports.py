@@ -14,7 +14,16 @@ from .errors import RankLost
 from .fanout import Fanout
 from .group import Group
 from .late import Late
-from .model import OUTPUT_TYPES, FromRank, Header, LogFailed, Message, Rank, RankExited
+from .model import (
+    OUTPUT_TYPES,
+    FromRank,
+    Header,
+    LogFailed,
+    Message,
+    Rank,
+    RankExited,
+    TextFailed,
+)
 from .requests import Life
 from .slot import Slot, State
 from .stage import Stage
@@ -176,6 +185,12 @@ class Reports:
         )
         self._stage.log("warning", text.splitlines()[0])
         self.tell(text)
+
+    def text_failed(self, event: TextFailed) -> None:
+        """Of a cell that has shown all of its text so far nothing is said yet."""
+        self._stage.log("warning", f"{event.path} cannot be written: {event.reason}")
+        for _, text in self._stage.floods.failed(event.path, event.reason):
+            self.tell(f"… {text}\n")
 
     def tell(self, text: str) -> None:
         """In the running cell; between cells, in the last one."""

@@ -149,6 +149,7 @@ class Rounds:
         if fanout is not None:
             fanout.armed = None
             self._show(fanout, fanout.outputs.tick(self._stage.at))
+            self._end(fanout)
 
     def _show(self, fanout: Fanout, published: list[Publish]) -> None:
         cell = self._running()
@@ -159,6 +160,7 @@ class Rounds:
         if deadline is not None and deadline != fanout.armed:
             self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
         fanout.armed = deadline
+        self._stage.pace.set(fanout.msg_id, fanout.outputs.full())
 
     @property
     def _aligned(self) -> bool:
@@ -220,6 +222,7 @@ class Rounds:
             )
 
     def interrupt(self, fanout: Fanout, ranks: tuple[Rank, ...]) -> None:
+        fanout.outputs.hurry()
         if not ranks:
             return
         fanout.interrupted = True
@@ -333,11 +336,17 @@ class Rounds:
         if rank not in fanout.lost:
             self._ranks.mark_done(rank, self._stage.at)
         self._show(fanout, fanout.outputs.finish(rank, self._stage.at))
-        if len(fanout.settled) == len(fanout.ranks):
+        if not self._end(fanout):
+            self._one_settled(fanout)
+
+    def _end(self, fanout: Fanout) -> bool:
+        """All ranks are done: what is still held goes out, in slices if it is much."""
+        if len(fanout.settled) < len(fanout.ranks):
+            return False
+        if not fanout.outputs.is_behind:
             self.close(fanout)
             fanout.resume()
-        else:
-            self._one_settled(fanout)
+        return True
 
     def close(self, fanout: Fanout) -> None:
         """It is over, or broken off: what is still held is shown, and no timer is left."""

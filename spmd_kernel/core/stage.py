@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from .content import dumps, execute_content
+from .floods import Floods
 from .journal import Journal
 from .model import (
     NO_HEADER,
@@ -26,6 +27,7 @@ from .model import (
     ToFront,
 )
 from .outputs import OutputPolicy, Publish
+from .pace import Pace
 
 
 class Stage:
@@ -37,6 +39,8 @@ class Stage:
         self.at = 0.0
         self.effects: list[Effect] = []
         self.journal = Journal(settings.kept_outputs)
+        self.pace = Pace(self.emit)
+        self.floods = Floods(settings, self.emit)
         self._serial = 0
 
     def emit(self, effect: Effect) -> None:
@@ -97,8 +101,16 @@ class Stage:
         self.emit(ToFront("iopub", (), msg_type, content, parent, metadata, buffers))
 
     def show(self, item: Publish, parent: Header) -> None:
-        """An output of the ranks, as merged."""
-        self.publish(item.msg_type, item.content, parent, item.metadata, item.buffers)
+        """An output of the ranks, as merged: or what of it is not too much."""
+        self._show(self.floods.passed(str(parent.get("msg_id", "")), item), parent)
+
+    def end_text(self, parent: Header) -> None:
+        """The cell is over: what is shown of its text at the end."""
+        self._show(self.floods.end(str(parent.get("msg_id", ""))), parent)
+
+    def _show(self, items: list[Publish], parent: Header) -> None:
+        for item in items:
+            self.publish(item.msg_type, item.content, parent, item.metadata, item.buffers)
 
     def status(self, state: Literal["starting", "busy", "idle"], parent: Header) -> None:
         self.publish("status", _STATUS[state], parent)

@@ -27,10 +27,12 @@ from ..core.errors import UsageError
 from ..core.hub import Hub
 from ..core.model import (
     AppendLog,
+    AppendText,
     Began,
     CancelTimer,
     Cause,
     Channel,
+    DropText,
     Dump,
     Dumped,
     Effect,
@@ -40,6 +42,7 @@ from ..core.model import (
     FromRank,
     Interrupt,
     Launch,
+    Listen,
     Log,
     LogFailed,
     Message,
@@ -56,6 +59,7 @@ from ..core.model import (
     Subscribed,
     Survey,
     Surveyed,
+    TextFailed,
     TimerFired,
     ToFront,
     ToRank,
@@ -74,6 +78,7 @@ from .machine import survey
 from .nvml import GpuMemory
 from .rank import RankLink
 from .record import Recording
+from .textfiles import TextFiles
 from .wire import Wire
 
 REPLAYS = 1024  # signatures of clients' messages that are remembered
@@ -125,6 +130,7 @@ class Driver:
         self._endpoints: dict[Rank, Endpoint] = {}
         self._memory = memory.Memory(loop)
         self._log_files = LogFiles(lambda *why: self._feed(LogFailed(self._now(), *why)))
+        self._text_files = TextFiles(lambda *why: self._feed(TextFailed(self._now(), *why)))
         self._deadlines = Deadlines(
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
         )
@@ -191,6 +197,7 @@ class Driver:
         self._front.close()
         self._ports.close()
         self._log_files.close()
+        self._text_files.close()
         self._context.term()
 
     # ---------------------------------------------------------------- events
@@ -311,8 +318,16 @@ class Driver:
                 self._feed(Unblocked(self._now(), effect.token, *found))
             case Preload():
                 self._preload(effect)
+            case Listen():
+                for rank in effect.ranks:
+                    if rank in self._links:
+                        self._links[rank][1].listen(effect.on)
             case AppendLog():
                 self._log_files.append(effect.folder, effect.rank, effect.text)
+            case AppendText():
+                self._text_files.append(effect.path, effect.text)
+            case DropText():
+                self._text_files.drop(effect.path)
             case Log():
                 log.log(LEVELS[effect.level], "%s", effect.text)
             case Exit():

@@ -20,7 +20,7 @@ from .wire import Wire
 __all__ = ["ConnectionInfo", "Front"]
 
 LINGER = 1000  # ms for the last messages (shutdown_reply) to leave, as in ipykernel
-IOPUB_QUEUE = 10_000  # messages kept per subscriber that does not read; the rest it misses
+IOPUB_QUEUE = 1000  # messages kept per subscriber that does not read; the rest it misses
 ROUTERS: tuple[Channel, ...] = ("shell", "control", "stdin")
 
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -24,6 +24,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
+QUEUE = 8  # IOPub messages of a rank that wait here; those after them wait in its process
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]
@@ -69,6 +70,10 @@ class RankLink:
         """Send the frames of `Wire.pack`, which may be shared between ranks."""
         self._sockets.send(channel, frames)
 
+    def listen(self, on: bool) -> None:
+        """Whether IOPub is read."""
+        self._sockets.listen(on)
+
     def drain(self) -> None:
         """Deliver everything that has arrived, IOPub first."""
         self._sockets.drain()
@@ -77,7 +82,8 @@ class RankLink:
         """For a rank that is gone: call ``then`` when its last IOPub message has been delivered.
 
         That is when the connection is seen to be closed: `drain` alone can come before libzmq's
-        thread has read the socket to its end.  `DRAIN_DEADLINE` at most; not called after `close`.
+        thread has read the socket to its end.  At the latest `DRAIN_DEADLINE` after the last message;
+        not called after `close`.
         """
         self._sockets.when_drained(then)
 
@@ -127,7 +133,8 @@ class RankLink:
 class RankSockets:
     """DEALERs for shell, control and stdin under one routing id, a SUB for IOPub.
 
-    Nothing is dropped and nothing waits: no high-water marks, for the rank is ours.
+    Nothing is dropped.  What we send does not wait, for the rank is ours; what it publishes waits in
+    its process, where it has a bound, rather than here.
     """
 
     def __init__(
@@ -138,17 +145,27 @@ class RankSockets:
         receive: Callable[[Channel, list[bytes]], None],
     ) -> None:
         self._loop = loop
+        self._receive = receive
         self._sockets: dict[Channel, LoopSocket] = {}
         self._farewell: _Disconnected | None = None
         routing_id = secrets.token_hex(8).encode()  # one for all: ranks route stdin by shell's
         for channel in CHANNELS:
             socket = _socket(context, channel, routing_id)
             socket.connect(endpoint.addresses[channel])
-            self._sockets[channel] = LoopSocket(socket, partial(receive, channel))
+            self._sockets[channel] = LoopSocket(socket, partial(self._received, channel))
             self._sockets[channel].start(loop)
+
+    def _received(self, channel: Channel, frames: list[bytes]) -> None:
+        self._receive(channel, frames)
+        if self._farewell is not None and channel == "iopub":
+            self._farewell.heard()
 
     def send(self, channel: Channel, frames: Frames) -> None:
         self._sockets[channel].send(frames)
+
+    def listen(self, on: bool) -> None:
+        if self._farewell is None:
+            self._sockets["iopub"].listen(on)
 
     def drain(self) -> None:
         for socket in self._sockets.values():
@@ -160,6 +177,7 @@ class RankSockets:
             self.drain()
             then()
 
+        self.listen(True)
         self._farewell = _Disconnected(self._loop, self._sockets["iopub"].socket, finish)
 
     def close(self) -> None:
@@ -170,7 +188,7 @@ class RankSockets:
 
 
 class _Disconnected:
-    """Calls ``then`` once the socket's connection is gone, or at the deadline."""
+    """Calls ``then`` once the socket's connection is gone, or when nothing came until the deadline."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, socket: zmq.Socket[bytes], then: Callable[[], None]
@@ -179,8 +197,15 @@ class _Disconnected:
         self._then = then
         monitor = socket.get_monitor_socket(_NOT_CONNECTED)
         self._monitor = LoopSocket(monitor, lambda _: self._finish())
+        self._loop = loop
         self._timer = loop.call_later(DRAIN_DEADLINE, self._finish)
         self._monitor.start(loop)
+
+    def heard(self) -> None:
+        """Something came: there may be more."""
+        if not self._monitor.socket.closed:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(DRAIN_DEADLINE, self._finish)
 
     def cancel(self) -> None:
         self._timer.cancel()
@@ -197,7 +222,8 @@ class _Disconnected:
 def _socket(context: Context, channel: Channel, routing_id: bytes) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
     socket.linger = 0
-    socket.sndhwm = socket.rcvhwm = 0
+    socket.sndhwm = 0
+    socket.rcvhwm = QUEUE if channel == "iopub" else 0
     socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT
     if channel == "iopub":
         socket.subscribe(b"")

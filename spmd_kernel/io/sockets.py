@@ -45,6 +45,7 @@ class LoopSocket:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fd = -1
         self._scheduled = False
+        self._held = False
         socket.copy_threshold = ZERO_COPY
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,6 +76,12 @@ class LoopSocket:
         while not self._read(SLICE):
             pass
 
+    def listen(self, on: bool) -> None:
+        """Whether messages are received; meanwhile they wait, as far as the high-water mark allows."""
+        self._held = not on
+        if on:
+            self._schedule()
+
     def pause(self) -> None:
         """Hear nothing more; sending still works."""
         if self._loop is not None:
@@ -93,6 +100,8 @@ class LoopSocket:
 
     def _turn(self) -> None:
         self._scheduled = False
+        if self._held:
+            return
         if self._loop is not None and not self._read(SLICE, time.perf_counter() + SECONDS):
             self._schedule()
 
@@ -112,7 +121,7 @@ class LoopSocket:
                 self._receive(frames)
             except Exception as error:
                 self._report(error)
-            if time.perf_counter() > until:
+            if self._held or time.perf_counter() > until:
                 break
         return False
 

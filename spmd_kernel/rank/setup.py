@@ -14,7 +14,6 @@ import codecs
 import contextlib
 import contextvars
 import faulthandler
-import io
 import os
 import select
 import signal
@@ -106,16 +105,24 @@ def from_file(name: str, function: str) -> Callable[[Any], None]:
 
 
 def tune_streams() -> None:
-    """ipykernel: flush sooner, and let IOPub drop nothing however far its reader is behind."""
+    """ipykernel: flush sooner."""
     for stream in streams():
         own = getattr(stream, "__dict__", {})
         if hasattr(stream, "flush_interval") and MANY:
             stream.flush_interval = FLUSH_INTERVAL
         elif own.get("flush_interval") == FLUSH_INTERVAL:
             del stream.flush_interval  # that of its class counts again
-    thread: Any = getattr(sys.stdout, "pub_thread", None)
-    if hasattr(thread, "schedule"):
-        thread.schedule(lambda: lift_high_water_mark(thread.socket))  # sockets are not thread-safe
+
+
+def bound_memory() -> None:
+    """ipykernel: who prints faster than it is read waits; IPython: what cells said is not all kept."""
+    with contextlib.suppress(AttributeError, OSError):
+        run_beside("flow")["install"](
+            (sys.stdout, sys.stderr), sys.modules.get("ipykernel.iostream")
+        )
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    with contextlib.suppress(AttributeError, OSError):
+        run_beside("remembered")["install"](shell)
 
 
 def streams() -> list[Any]:
@@ -168,52 +175,36 @@ class Piped(str):
     """Text of C code or of a child process: it came through a pipe, in pieces that mean nothing."""
 
 
-class Buffer(list):  # type: ignore[type-arg]
-    """What ipykernel collects the text of one parent in, instead of a ``StringIO``.
-
-    ``write`` is the list's own: a cell that prints 100,000 lines notices no difference, and which
-    lines came together is found out when they are sent.
-    """
-
-    write = list.append
-    marks = True  # for all of them
-
-    def getvalue(self) -> str:
-        text = "".join(self)
-        if not self.marks or self.needs_no_mark(text):
-            return text
-        return "".join([marked(piece) for piece in self])
-
-    def needs_no_mark(self, text: str) -> bool:
-        """As many newlines as pieces that end in one: none is inside a piece."""
-        newlines = text.count("\n")
-        if MARK in text:
-            return False
-        # `print` writes the newline apart, which is counted in no time.
-        return newlines == self.count("\n") or newlines == sum([p[-1:] == "\n" for p in self])
-
-    def close(self) -> None:
-        self.clear()
-
-
 def mark_writes() -> None:
     """ipykernel: let the text that is sent tell which lines came in one ``write`` call.
 
     The place is the buffer below ``OutStream.write``: what wraps or replaces ``write`` (IPython
     does, around each cell) or reads the text back in this process never meets a mark.
     """
-    iostream: Any = sys.modules.get("ipykernel.iostream")
-    collector: Any = getattr(iostream, "StringIO", None)
-    if hasattr(collector, "marks"):  # ours, from an earlier run of this file
-        collector.marks = MANY
-    if not MANY or collector is not io.StringIO:
+    buffer: Any = getattr(sys.modules.get("ipykernel.iostream"), "StringIO", None)
+    if not hasattr(buffer, "mark"):
         return
-    for stream in streams():
-        # Older ones have a single buffer, made anew at each flush.
-        if hasattr(getattr(stream, "_buffers", None), "default_factory"):
+    if MANY and not buffer.knows_pipes:
+        buffer.knows_pipes = True
+        for stream in streams():
             watch_pipe(stream)
-            stream._buffers.default_factory = Buffer
-    iostream.StringIO = Buffer
+    buffer.mark = staticmethod(marked_text) if MANY else None
+
+
+def marked_text(text: str, pieces: list[str]) -> str:
+    """``text``, which is all ``pieces`` together."""
+    if needs_no_mark(text, pieces):
+        return text
+    return "".join([marked(piece) for piece in pieces])
+
+
+def needs_no_mark(text: str, pieces: list[str]) -> bool:
+    """As many newlines as pieces that end in one: none is inside a piece."""
+    newlines = text.count("\n")
+    if MARK in text:
+        return False
+    # `print` writes the newline apart, which is counted in no time.
+    return newlines == pieces.count("\n") or newlines == sum([p[-1:] == "\n" for p in pieces])
 
 
 def watch_pipe(stream: Any) -> None:
@@ -279,13 +270,6 @@ def marked(text: str) -> str:
     return head.replace("\n", "\n" + MARK).replace("\r\n" + MARK, "\r\n") + last
 
 
-def lift_high_water_mark(socket: Any) -> None:
-    # Changes the connections that exist. Later ones get what the socket was bound with: so this
-    # must run once the kernel's front has connected.
-    with contextlib.suppress(Exception):
-        socket.set_hwm(0)
-
-
 def report_crashes() -> None:
     """The stack of a SIGSEGV goes where it outlives the process, not into ipykernel's own pipe."""
     stderr = getattr(sys.stderr, "_original_stdstream_copy", None)
@@ -338,6 +322,7 @@ def main() -> None:
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
+        bound_memory()
         look_after(streams())
     tune_streams()
     mark_writes()

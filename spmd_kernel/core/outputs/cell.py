@@ -68,7 +68,7 @@ class CellOutputs:
         if said is None:
             return []
         self.take(rank, said, at)
-        return self._advance(at)
+        return [] if self._fold.is_behind else self._advance(at)
 
     def read(self, rank: int, message: Message, at: float) -> Said | None:
         """What a message says; ``None``: it is no output.  Raises `BadMessage`."""
@@ -121,7 +121,7 @@ class CellOutputs:
             lane = self._lane(rank, at)
             lane.finished = at
             self._texts[rank].finish(at)
-        self._fold.advance(at)
+        self._fold.close()
         self._live.end()
         self._slots.end()
         return self._page.take()
@@ -130,6 +130,19 @@ class CellOutputs:
         """When `tick` has something to do; ``None``: nothing is pending but held results."""
         due = min(self._fold.deadline(), self._live.deadline())
         return None if due == inf else due
+
+    @property
+    def is_behind(self) -> bool:
+        """It is not done with what could be published now: `tick` at once."""
+        return self._fold.is_behind
+
+    def full(self) -> frozenset[int]:
+        """Ranks of which so much is held that they had better not be heard for a while."""
+        return self._fold.full()
+
+    def hurry(self) -> None:
+        """From now on, to be done is more important than to find all that ranks have in common."""
+        self._fold.hurries = True
 
     # ---------------------------------------------------------------- inside
 

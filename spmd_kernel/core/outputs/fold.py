@@ -22,9 +22,10 @@ from .page import Page
 WINDOW = 0.1
 WINDOW_LEAD = 0.5
 GAP = 0.015  # between two releases of one item per rank
-PENDING = 1 << 20  # characters of one rank that may wait
-HELD = 8 << 20  # the same, behind a held result
-SLICE = 2000  # items published at a time: then whoever else wants something of the kernel gets it
+MUCH = 3_000_000  # characters (and `stream.WEIGHT` of each line): with more a rank is not heard
+PENDING = 12_000_000  # the same, if it is heard nevertheless: more does not wait for anything
+SLICE = 500  # items published at a time: then whoever else wants something of the kernel gets it
+CHEAP = 50  # lines that go together and cost no more than one that goes alone
 
 
 class Fold:
@@ -37,6 +38,7 @@ class Fold:
         self._left: float = inf  # items of the slice at hand
         self._goes_on: float | None = None  # since when more could be published at once
         self._first_error: tuple[Lane, Item] | None = None  # while it is queued; precedes others
+        self.hurries = False  # what came in blocks of lines is not searched for what ranks share
 
     def lane(self, rank: int, at: float) -> Lane:
         """The queue of a rank; one that the cell was not sent to may speak, and is not waited for."""
@@ -55,20 +57,38 @@ class Fold:
     def is_over(self) -> bool:
         return all(lane.finished is not None for lane in self._order)
 
+    @property
+    def is_behind(self) -> bool:
+        """More could be published at once: `advance` will be called for that."""
+        return self._goes_on is not None
+
+    def full(self) -> frozenset[int]:
+        """Ranks of which so much waits that more had better not come; it goes out soon."""
+        return frozenset(
+            lane.rank for lane in self._order if lane.size > (PENDING if lane.is_blocked else MUCH)
+        )
+
     # ---------------------------------------------------------------- what time brings
 
     def advance(self, at: float) -> None:
         """Publish what can be published at this time, or a slice of it if it is much."""
         self._goes_on = None
-        if self.is_over:
-            self._left = inf
-            self._end()
-            return
         self._left = SLICE
+        if self.is_over:
+            self._end()
+            if any(lane.items for lane in self._order):
+                self._goes_on = at
+            return
         while self._left > 0 and (self._fold(at) or self._level(at) or self._flush(at)):
             pass
         if self._left <= 0:
             self._goes_on = at
+
+    def close(self) -> None:
+        """Publish all that is left.  No rank says more."""
+        self._goes_on = None
+        self._left = inf
+        self._end()
 
     def drain(self, lane: Lane) -> None:
         """Publish all that this rank has queued, results included."""
@@ -105,11 +125,12 @@ class Fold:
         return True
 
     def _agreed(self, lanes: list[Lane]) -> list[Item]:
-        if len(lanes) > 1 or not lanes[0].items[0].several:
+        first, *others = [lane.items[0] for lane in lanes]
+        if not first.several or not all(item.several for item in others):
             return self._pop(lanes)
-        block = lanes[0].pop_whole()  # nobody else is there to agree or not
-        lanes[0].recount()
-        return [block]
+        count = first.common(others)
+        self._left -= len(lanes) * count / CHEAP
+        return [lane.pop_several(count) for lane in lanes]
 
     def _agreeing(self) -> list[Lane]:
         """The ranks to be reckoned with, if all of them have the same in front."""
@@ -179,6 +200,8 @@ class Fold:
             return item.born
         if item.held and not lane.free:
             return inf
+        if self.hurries and item.several:
+            return item.born
         if not (late and lane.lead):
             return item.born + WINDOW
         patient = item.born + WINDOW_LEAD  # also of a rank that has finished: it blocks nobody
@@ -213,8 +236,8 @@ class Fold:
         """The ranks of which too much waits; results are not held at that price."""
         full = [lane for lane in self._order if lane.size > PENDING]
         for lane in full:
-            lane.free = lane.free or (lane.is_blocked and lane.size > HELD)
-        return [lane for lane in full if not lane.is_blocked]
+            lane.free = lane.free or lane.is_blocked
+        return full
 
     def _release(self, youngest: float, flush: _Flush) -> bool:
         """Publish every head that came until ``youngest``, and what must precede it."""
@@ -225,19 +248,23 @@ class Fold:
 
     def _release_blocks(self, youngest: float, flush: _Flush) -> bool:
         """All that is ripe at once, if no two ranks have anything in common that one must wait for."""
-        if not any(lane.blocks for lane in self._order) or self._something_is_shared():
+        if not any(lane.blocks for lane in self._order):
+            return False
+        if not self.hurries and self._something_is_shared():
             return False
         released = False
         for lane in self._order:
             taken = 0
-            while lane.can_go and lane.items[0].is_ripe(youngest):
+            lane.count_anew()
+            while self._left > 0 and lane.can_go and lane.items[0].is_ripe(youngest):
                 item = lane.pop_whole()
                 flush.add([lane], [item])
-                taken += len(item.keys_left()) if item.several else 1
+                count = len(item.keys_left()) if item.several else CHEAP
+                self._left -= count / CHEAP
+                taken += count if item.several else 1
             if taken:
                 lane.pos += taken
                 lane.lead = False
-                lane.recount()
                 released = True
         return released
 
@@ -291,9 +318,16 @@ class Fold:
 
     def _end(self) -> None:
         """No rank says more: everything goes out; results are those of all ranks, in order."""
-        while any(lane.items for lane in self._order):
+        while self._left > 0 and any(lane.items for lane in self._order):
+            lanes = self._agreeing()
+            if lanes and all(lane.items[0].several for lane in lanes):
+                self._page.put(lanes, self._agreed(lanes))
+                continue
             flush = _Flush()
             self._release(inf, flush)
+            if self._left <= 0:
+                flush.publish(self._page)
+                break
             held = {lane.rank: lane.items[0] for lane in self._order if lane.items}
             for lane in self._order:
                 if lane.items and lane.items[0] is held.get(lane.rank):
@@ -347,12 +381,14 @@ class _Flush:
         self._where: dict[Hashable, int] = {}  # key -> its last group
 
     def add(self, lanes: list[Lane], items: list[Item]) -> None:
-        index = self._where.get(items[0].key, -1)
+        index = -1 if items[0].several else self._where.get(items[0].key, -1)
         if index > max([self._latest.get(lane.rank, -1) for lane in lanes]):
             self._groups[index][0].extend(lanes)
             self._groups[index][1].extend(items)
         else:
-            index = self._where[items[0].key] = len(self._groups)
+            index = len(self._groups)
+            if not items[0].several:  # what several lines share was not looked for
+                self._where[items[0].key] = index
             self._groups.append((lanes, items))
         for lane in lanes:
             self._latest[lane.rank] = index

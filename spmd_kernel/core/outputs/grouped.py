@@ -80,6 +80,16 @@ class GroupedOutputs:
     def deadline(self) -> float | None:
         return None
 
+    @property
+    def is_behind(self) -> bool:
+        return False
+
+    def full(self) -> frozenset[int]:
+        return self._outputs.full()
+
+    def hurry(self) -> None:
+        self._outputs.hurry()
+
     def _play_all(self, at: float) -> None:
         # The first error that is played is shown first.
         for rank in sorted(self._scripts, key=lambda rank: (self._follows(rank), rank)):

@@ -35,6 +35,14 @@ class Item:
         """Take the first off; and whether it was the last."""
         raise NotImplementedError
 
+    def common(self, others: Sequence[Item]) -> int:
+        """With how many of its first ones the others begin, too."""
+        raise NotImplementedError
+
+    def split(self, count: int) -> Item:
+        """Take so many off, as one; some are left."""
+        raise NotImplementedError
+
     def keys_left(self) -> Sequence[Hashable]:
         """The keys of those that it still stands for."""
         raise NotImplementedError

@@ -22,6 +22,7 @@ from .writing import Escaped
 
 MARK = "\x1f"
 BLOCK = 16  # lines of one message that are worth a block
+WEIGHT = 60  # characters that a line takes besides its own: a million empty ones are not nothing
 _SPECIAL = re.compile("[\0\r\x1b\x1f]")
 _MARKED_RETURN = re.compile("\r\n\x1f((?:\x1f\x1f)*)(?!\x1f)")
 
@@ -35,7 +36,7 @@ class Line(Item):
     def __init__(self, born: float, key: Hashable | None, text: str, stream: str, is_line: bool):
         self.born = born
         self.key = key
-        self.size = len(text) + 1
+        self.size = len(text) + WEIGHT
         self.text = text
         self.stream = stream
         self.is_line = is_line
@@ -78,7 +79,7 @@ class Block(Item):
         self.start = 0  # lines before it were parted from the block
         self.stream = stream
         self.needs_escapes = True  # in JSON, beside newlines
-        super().__init__(born, self.keys[0], size)
+        super().__init__(born, self.keys[0], size + (WEIGHT - 1) * len(lines))
 
     def part(self) -> tuple[Line, bool]:
         line = Line(self.born, self.key, self.lines[self.start], self.stream, True)
@@ -88,6 +89,24 @@ class Block(Item):
         if not is_empty:
             self.key = self.keys[self.start]
         return line, is_empty
+
+    def common(self, others: Sequence[Item]) -> int:
+        count = len(self.keys) - self.start
+        for other in others:
+            assert isinstance(other, Block)
+            most = min(count, len(other.keys) - other.start)
+            count = common_lines(self.keys, self.start, other.keys, other.start, most)
+        return count
+
+    def split(self, count: int) -> Block:
+        lines = self.lines[self.start : self.start + count]
+        part = Block(self.born, lines, "", self.stream, sum(map(len, lines)) + count)
+        part.key = self.key
+        part.needs_escapes = self.needs_escapes
+        self.start += count
+        self.size -= part.size
+        self.key = self.keys[self.start]
+        return part
 
     def keys_left(self) -> list[str]:
         return self.keys[self.start :] if self.start else self.keys
@@ -273,7 +292,7 @@ class Tail:
     def _complete(self, line: OpenLine, text: str, is_line: bool) -> None:
         line.text, key = self._settle(text, is_line)
         line.is_line = is_line
-        self._lane.complete(line, key, len(line.text) + 1)
+        self._lane.complete(line, key, len(line.text) + WEIGHT)
         self._open = None
 
     def _settle(self, text: str, is_line: bool) -> tuple[str, Hashable]:
@@ -338,6 +357,19 @@ class Tail:
         self._state = None
         self._slot.drop(self._lane.rank, self.stream, at)
         self._lane.push(self._line("\r" + text, at, True))
+
+
+def common_lines(a: list[str], i: int, b: list[str], j: int, most: int) -> int:
+    """How many are equal from ``a[i]`` and ``b[j]`` on; the cost is that of what is equal."""
+    count, step = 0, BLOCK
+    while count < most:
+        end = min(count + step, most)
+        if a[i + count : i + end] != b[j + count : j + end]:
+            while a[i + count] == b[j + count]:
+                count += 1
+            return count
+        count, step = end, 2 * step
+    return count
 
 
 def glued(lines: list[str]) -> list[str]:

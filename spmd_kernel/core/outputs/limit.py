@@ -1,0 +1,178 @@
+"""How much text of one cell is shown: the beginning and, at the end, the last of it.
+
+All of it is in a file then.  Text goes there from `Shares.spool` on, so that the file is complete
+whenever the limit comes, and what is smaller never touches the disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ..content import dumps, read
+from .publish import Publish
+
+NEWLINE_AT_END = b'\\n"}'
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Of the limit, in bytes: where the file begins, and how much of the end is shown."""
+
+    limit: int
+
+    @property
+    def spool(self) -> int:
+        return min(self.limit // 8, 8 * MEGABYTE)
+
+    @property
+    def tail(self) -> int:
+        return min(self.limit // 8, MEGABYTE)
+
+
+class StreamLimit:
+    """``published`` is shown, ``filed`` belongs into the file; both are taken with `take`.
+
+    Sizes are those of contents, labels and all.
+    """
+
+    def __init__(self, limit: int, path: str):
+        self._shares = Shares(limit)
+        self._path = path
+        self._size = 0
+        self._ends_line = True
+        self._is_over = False  # more than the limit came
+        self._next_note = 2 * limit
+        self._spooled: list[bytes] | None = []  # until the file begins
+        self._tail: deque[Publish] = deque()
+        self._tail_size = 0
+        self._failed = False  # an error was shown, and the text before it
+        self._problem = ""  # why there is no file
+        self._published: list[Publish] = []
+        self._filed: list[bytes] = []
+
+    @property
+    def has_file(self) -> bool:
+        """Text was filed."""
+        return self._spooled is None
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
+
+    def take(self) -> tuple[list[Publish], list[bytes]]:
+        """What is to be shown, and contents of stream messages that are to be filed."""
+        taken = self._published, self._filed
+        self._published, self._filed = [], []
+        return taken
+
+    def feed(self, item: Publish) -> None:
+        """An output of the cell; raises `BadMessage` on a stream message that is none."""
+        if item.msg_type == "error" and self._is_over and not self._failed:
+            self._failed = True
+            self._show_tail()
+        if item.msg_type != "stream":
+            self._published.append(item)
+            return
+        self._size += len(item.content)
+        if not self._is_over and self._size > self._shares.limit:
+            item = self._exceed(item)
+        else:
+            self._file(item.content)
+        if not self._is_over:
+            self._published.append(item)
+            self._ends_line = item.content.endswith(NEWLINE_AT_END)
+        elif item.content:
+            self._keep(item)
+
+    def broken(self, reason: str) -> str:
+        """The file cannot be written: what is to be said of that."""
+        self._problem = reason
+        return f"the text of this cell is no longer kept: {reason}" if self._is_over else ""
+
+    def end(self) -> None:
+        """The cell is over."""
+        if self._is_over:
+            self._show_tail()
+
+    # ---------------------------------------------------------------- beyond the limit
+
+    def _exceed(self, item: Publish) -> Publish:
+        """Show as much of it as there is room for, and say where the rest is; the rest."""
+        self._file(item.content, begin=True)
+        self._is_over = True
+        content = read(item.content)
+        name, text = content.text("name", "stdout"), content.text("text")
+        room = max(0, self._shares.limit - self._size + len(item.content))
+        cut = text.rfind("\n", 0, room) + 1 or room
+        if shown := text[:cut]:
+            self._published.append(_stream(name, shown))
+            self._ends_line = shown.endswith("\n")
+        self._say(f"more than {_megabytes(self._shares.limit)} of text: {self._where()}")
+        return _stream(name, text[cut:])
+
+    def _where(self) -> str:
+        if self._problem:
+            return f"from here on only its end is kept, as {self._path}: {self._problem}"
+        return f"from here on it goes to {self._path}"
+
+    def _keep(self, item: Publish) -> None:
+        self._tail.append(item)
+        self._tail_size += len(item.content)
+        while self._tail_size - len(self._tail[0].content) >= self._shares.tail:
+            self._tail_size -= len(self._tail.popleft().content)
+        if self._size > self._next_note:
+            self._next_note *= 2
+            self._say(f"{_megabytes(self._size)} so far")
+
+    def _show_tail(self) -> None:
+        texts = [_text(item) for item in self._tail]
+        self._tail.clear()
+        self._tail_size = 0
+        surplus = sum(len(text) for _, text in texts) - self._shares.tail
+        if texts and surplus > 0:
+            name, first = texts[0]
+            # Labels are at the beginnings of lines: so that is where the last part begins.
+            texts[0] = name, first[first.find("\n", surplus) + 1 or len(first) :]
+        shown = sum(len(text) for _, text in texts)
+        place = f", all in {self._path}" if not self._problem else ""
+        if shown:
+            what = f"the last {_megabytes(shown)} of {_megabytes(self._size)}{place}:"
+        else:
+            what = f"the text ends after {_megabytes(self._size)}{place}"
+        self._say(what)
+        self._published += [_stream(name, text) for name, text in texts if text]
+        if texts:
+            self._ends_line = texts[-1][1].endswith("\n")
+
+    def _say(self, text: str) -> None:
+        line = "" if self._ends_line else "\n"
+        self._ends_line = True
+        self._published.append(_stream("stderr", f"{line}… {text}\n"))
+
+    # ---------------------------------------------------------------- the file
+
+    def _file(self, content: bytes, begin: bool = False) -> None:
+        if self._problem:
+            return
+        if self._spooled is None:
+            self._filed.append(content)
+            return
+        self._spooled.append(content)
+        if begin or self._size > self._shares.spool:
+            self._filed += self._spooled
+            self._spooled = None
+
+
+def _text(item: Publish) -> tuple[str, str]:
+    content = read(item.content)
+    return content.text("name", "stdout"), content.text("text")
+
+
+def _stream(name: str, text: str) -> Publish:
+    return Publish("stream", dumps({"name": name, "text": text}))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:.3g} MB" if size < 1000 * MEGABYTE else f"{size / 1e9:.3g} GB"
