@@ -161,9 +161,10 @@ class Ladder:
         self._stage.timer(("ladder", msg_id), max(0.0, then - self._stage.at))
 
     def _interrupt_again(self, climb: _Climb) -> None:
-        """Not those just freed: their SIGINT is on its way, another might cost them their reply."""
+        """Not those just freed, or at their traceback: another might cost them their reply."""
+        failing = climb.sight.is_failing if climb.sight is not None else lambda _: False
         stuck = self._cell.stuck(climb.fanout)
-        ranks = tuple(rank for rank in stuck if rank not in climb.tries)
+        ranks = tuple(rank for rank in stuck if rank not in climb.tries and not failing(rank))
         if ranks:
             self._cell.interrupt(climb.fanout, ranks)
 

@@ -31,6 +31,10 @@ class Sight:
     def all_wait(self, ranks: tuple[Rank, ...]) -> bool:
         return set(self.waits) >= set(ranks)
 
+    def is_failing(self, rank: Rank) -> bool:
+        """The rank's cell has ended, and IPython writes its traceback."""
+        return any(frame.function == "showtraceback" for frame in self.stacks.get(rank, ()))
+
     def place(self, rank: Rank) -> str:
         """``in all_reduce, cell line 4``; ``cell line 4``; empty if it did not answer."""
         stack = self.stacks.get(rank, ())

@@ -148,6 +148,13 @@ def test_the_second_sigint_spares_those_just_freed() -> None:
     assert [effect.ranks for effect in world.of(Interrupt)] == [(0, 1, 2), (1,)]
 
 
+def test_the_second_sigint_spares_those_that_write_their_traceback() -> None:
+    world, _ = stopped(2)
+    world.stacks = {1: dump(CODE, ("IPython/core/interactiveshell.py", "showtraceback"), rank=1)}
+    world.until(2.5)
+    assert [effect.ranks for effect in world.of(Interrupt)] == [(0, 1), (0,)]
+
+
 def test_who_is_still_busy_is_told_once() -> None:
     world, cell = stopped(3)
     world.stacks = {rank: dump(CODE, ("scipy/linalg.py", "svd"), rank=rank) for rank in (0, 2)}
