@@ -70,7 +70,9 @@ class FakeRank:
     liar: bool = False  # it has sent something that no kernel would
     inbox: deque[Message] = field(default_factory=deque)  # shell: one after the other
     control: deque[Message] = field(default_factory=deque)
+    subshells: dict[str, deque[Message]] = field(default_factory=dict)  # by its own ids
     questions: dict[str, Question] = field(default_factory=dict)  # by id of its input_request
+    beside: set[str] = field(default_factory=set)  # those asked in a subshell
     answers: list[Any] = field(default_factory=list)  # input_replies
     broken: str = ""  # id of the request that a SIGINT hit: nothing comes of it
     live: set[str] = field(default_factory=set)  # "jax", "torch": what a magic may ask about
@@ -82,12 +84,13 @@ class FakeRank:
 
     @property
     def waits(self) -> bool:
-        return bool(self.questions) and not self.liar
+        return bool(self.questions.keys() - self.beside) and not self.liar
 
     def be_interrupted(self) -> None:
         self.interrupted = True
         self.broken = self.inbox[0].msg_id if self.inbox else ""
-        self.questions.clear()  # input() raises KeyboardInterrupt
+        for msg_id in self.questions.keys() - self.beside:  # input() raises KeyboardInterrupt
+            del self.questions[msg_id]
 
     def hear(self, answer: Message) -> None:
         """An input_reply: to a question of its own that is still open."""
@@ -174,7 +177,15 @@ class Sent:
 
 
 class World:
-    def __init__(self, size: int = 1, facts: Facts | None = None, **settings: Any):
+    def __init__(
+        self,
+        size: int = 1,
+        facts: Facts | None = None,
+        subshells: bool = False,
+        **settings: Any,
+    ):
+        """``subshells``: the kernel of the ranks has them."""
+        self.subshells = subshells
         settings.setdefault("ports", tuple(range(20000, 20016)))
         settings.setdefault("compare", "compare.py")
         self.hub = Hub(Settings(session="own", processes=size, **settings))
@@ -255,6 +266,9 @@ class World:
                 fake.hear(effect.message)
             elif effect.channel == "control":
                 fake.control.append(effect.message)
+            elif subshell := effect.message.header.get("subshell_id"):
+                assert fake.liar or subshell in fake.subshells, "sent to a subshell that it has not"
+                fake.subshells.setdefault(subshell, deque()).append(effect.message)
             else:
                 fake.inbox.append(effect.message)
 
@@ -314,6 +328,8 @@ class World:
         fake.questions[msg_id] = (prompt, password)
         content = {"prompt": prompt, "password": password}
         parent = parent or (fake.inbox[0] if fake.inbox else None)
+        if parent is not None and parent.header.get("subshell_id"):
+            fake.beside.add(msg_id)
         self.say(fake, "stdin", "input_request", content, parent, msg_id=msg_id)
 
     # ---------------------------------------------------------------- clients
@@ -339,12 +355,23 @@ class World:
         return sent
 
     def execute(
-        self, code: str, client: bytes = b"client", cell_id: str = "", **content: Any
+        self,
+        code: str,
+        client: bytes = b"client",
+        cell_id: str = "",
+        header: Mapping[str, Any] | None = None,
+        **content: Any,
     ) -> Sent:
         """``cell_id``: as notebooks do."""
         base = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
         metadata = {"cellId": cell_id} if cell_id else {}
-        return self.ask("execute_request", {**base, **content}, client=client, metadata=metadata)
+        return self.ask(
+            "execute_request",
+            {**base, **content},
+            client=client,
+            metadata=metadata,
+            **(header or {}),
+        )
 
     def control(self, command: Any, **arguments: Any) -> Sent:
         content = {"command": command, "arguments": arguments}
@@ -384,7 +411,8 @@ class World:
 
     def become_ready(self, fake: FakeRank) -> None:
         fake.ready = True
-        info = {"status": "ok", "supported_features": ["debugger"], "implementation": "fake"}
+        features = ["kernel subshells", "debugger"] if self.subshells else ["debugger"]
+        info = {"status": "ok", "supported_features": features, "implementation": "fake"}
         self.feed(RankReady(self.tick(), fake.rank, fake.generation, 1000 + fake.rank, info))
 
     def die(self, fake: FakeRank, cause: Cause | None = None, stderr: str = "") -> None:
@@ -396,7 +424,32 @@ class World:
 
     def answer_shell(self, fake: FakeRank, error: bool = False) -> None:
         """The rank serves the oldest request of its shell from busy to idle."""
-        request = fake.inbox.popleft()
+        self._serve(fake, fake.inbox.popleft(), error)
+
+    def answer_subshell(self, fake: FakeRank, subshell: str, error: bool = False) -> None:
+        """The same in a thread of its own."""
+        self._serve(fake, fake.subshells[subshell].popleft(), error)
+
+    def answer_control(self, fake: FakeRank) -> None:
+        request = fake.control.popleft()
+        kind = request.msg_type.removesuffix("_request")
+        self.say(fake, "control", f"{kind}_reply", self._about_subshells(fake, request), request)
+
+    def _about_subshells(self, fake: FakeRank, request: Message) -> dict[str, Any]:
+        if not self.subshells:
+            return {}
+        if request.msg_type == "create_subshell_request":
+            subshell = f"s{next(self._ids)}-{fake.rank}"
+            fake.subshells[subshell] = deque()
+            return {"status": "ok", "subshell_id": subshell}
+        if request.msg_type == "delete_subshell_request":
+            subshell = json.loads(request.content)["subshell_id"]
+            left = fake.subshells.pop(subshell, None)
+            assert fake.liar or left is not None, "it has no such subshell"
+            assert fake.liar or not left, "deleted while it is at work: the rank serves nobody"
+        return {"status": "ok"}
+
+    def _serve(self, fake: FakeRank, request: Message, error: bool) -> None:
         self.say(fake, "iopub", "status", {"execution_state": "busy"}, request)
         if b'"request_states"' in request.content:
             self.tell_states(fake, request)
@@ -491,10 +544,9 @@ class World:
             elif not fake.ready:
                 self.become_ready(fake)
             elif fake.control:
-                request = fake.control.popleft()
-                self.say(
-                    fake, "control", request.msg_type.replace("_request", "_reply"), {}, request
-                )
+                self.answer_control(fake)
+            elif busy := [key for key, inbox in fake.subshells.items() if inbox]:
+                self.answer_subshell(fake, busy[0])
             elif fake.inbox and not fake.waits:
                 self.answer_shell(fake)
             else:

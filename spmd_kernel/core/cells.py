@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .cell import ROUND, Cell, commented, parse
@@ -20,7 +20,16 @@ from .errand import Errand
 from .errors import Interrupted, RankLost, SpmdError, UsageError
 from .fanout import Bare, Fanout, Outputs
 from .magics.base import Run
-from .model import FromFront, Header, Message, Rank, ToFront, ToRank
+from .model import (
+    NO_SUBSHELLS,
+    FromFront,
+    Header,
+    Message,
+    Rank,
+    Subshells,
+    ToFront,
+    ToRank,
+)
 from .outputs import DisplayIds, outputs_of
 from .padding import padding_code
 from .replies import distinct, error_reply, merge_replies, payload_of
@@ -28,7 +37,18 @@ from .rounds import Ranks, Rounds, counted
 from .stage import Stage
 
 
+@dataclass(slots=True)
+class Numbers:
+    """Of the cells that count, in all shells together."""
+
+    done: int = 0  # how many have been counted
+    open: int = 0  # how many are at work
+    mixed: bool = False  # several were at once: ranks may have counted them in another order
+
+
 class Cells:
+    """The cells of one shell, one at a time.  ``subshells``: those of ranks that they run in."""
+
     def __init__(
         self,
         stage: Stage,
@@ -41,6 +61,8 @@ class Cells:
         began: Callable[[Fanout], None],
         settled: Callable[[Fanout], None],
         echoes: Echoes,
+        numbers: Numbers | None = None,
+        subshells: Subshells = NO_SUBSHELLS,
     ):
         self._stage = stage
         self._began = began
@@ -53,10 +75,56 @@ class Cells:
         self._queue: deque[Cell | Errand] = deque()
         self.running: Cell | None = None
         self.errand: Errand | None = None  # that runs; no cell does then
-        self.rounds = Rounds(stage, ranks, lambda: self.running, interrupted, settled)
+        self.rounds = self._make_rounds(interrupted, settled, subshells)
         self.last_header: Header | None = None
-        self.count = 0
+        self.numbers = numbers or Numbers()
+        self.subshells = subshells
+        self.stores = False  # whether the `Run` at hand is the round that counts: the cell's last
         self.held = False  # ranks are being brought back: the next cell waits for them
+
+    def _make_rounds(
+        self,
+        interrupted: Callable[[tuple[Rank, ...]], None],
+        settled: Callable[[Fanout], None],
+        subshells: Subshells,
+    ) -> Rounds:
+        return Rounds(
+            self._stage,
+            self._ranks,
+            lambda: self.running,
+            interrupted,
+            settled,
+            self._aligned,
+            subshells,
+        )
+
+    # ---------------------------------------------------------------- numbers
+
+    @property
+    def count(self) -> int:
+        """How many cells have been counted."""
+        return self.numbers.done
+
+    def _aligned(self) -> bool:
+        """Ranks count as we do: other languages have no blank cell that counts."""
+        alone = self._ranks.size == 1 or not self.numbers.mixed
+        return alone and self._stage.settings.language == "python"
+
+    def _number(self, cell: Cell) -> int:
+        """Each cell has one of its own."""
+        numbers = self.numbers
+        if not cell.counts:
+            return numbers.done
+        numbers.mixed = numbers.mixed or numbers.open > 0
+        numbers.open += 1
+        return numbers.done + numbers.open
+
+    def _counted(self, cell: Cell) -> None:
+        if cell.counts:
+            self.numbers.open -= 1
+            self.numbers.done += 1
+        self._align(cell)
+        self.numbers.mixed = self.numbers.mixed and self.numbers.open > 0
 
     # ---------------------------------------------------------------- queue
 
@@ -116,7 +184,7 @@ class Cells:
         self.last_header = cell.message.header
         if cell.client != self._stage.policy.client:
             self._stage.policy = replace(self._stage.policy, client=cell.client)
-        cell.count = self.count + 1 if cell.counts else self.count
+        cell.count = self._number(cell)
         self._stage.status("busy", cell.message.header)
         if not cell.silent:
             shown = cell.count if cell.counts else self.count + 1
@@ -178,7 +246,7 @@ class Cells:
             self._stage.timer(("limit", fanout.msg_id), want.seconds)
         for rank in want.ranks:
             self._ranks.mark_busy(rank, self._stage.at)
-        self._stage.emit(ToRank(want.ranks, "shell", self._request(cell, fanout, code)))
+        self._stage.to_shells(want.ranks, self._request(cell, fanout, code), self.subshells)
         self._began(fanout)
         if stores:
             self._fill_in(cell, tuple(sorted(alive.difference(want.ranks))))
@@ -218,11 +286,13 @@ class Cells:
         fanout = cell.last
         if fanout is None or not fanout.stores or self._stage.settings.language != "python":
             return
+        if self.numbers.open:
+            return  # the last of those at work sees to it
         counts = {reply.get("execution_count") for reply in fanout.replies.values()}
         if fanout.world_size == 1 and len(counts) == 1:
             (count,) = counts
-            self.count = count if isinstance(count, int) else self.count
-        elif cell.counts and (fanout.interrupted or counts != {cell.count}):
+            self.numbers.done = count if isinstance(count, int) else self.count
+        elif self.numbers.mixed or (cell.counts and (fanout.interrupted or counts != {cell.count})):
             request = self._stage.own_execute(padding_code((), self.count + 1), silent=True)
             self._stage.emit(ToRank(self._ranks.alive, "shell", request))
 
@@ -298,9 +368,7 @@ class Cells:
             return
         if cell.counts and not cell.stored:
             self._fill_in(cell, self._ranks.alive)
-        if cell.counts:
-            self.count = cell.count
-        self._align(cell)
+        self._counted(cell)
         self.running = None
         self._ended(cell, failed)
         self._stage.end_text(cell.message.header)

@@ -16,7 +16,7 @@ from .captures import Captures
 from .content import Content, read
 from .echoes import Echoes
 from .errors import BadMessage
-from .model import Header, Message, Rank, ToRank
+from .model import NO_SUBSHELLS, Header, Message, Rank, Subshells
 from .outputs import DisplayIds
 from .stage import Stage
 from .widget_states import WidgetStates, is_question, method_of
@@ -47,6 +47,7 @@ class _Served:
 
     header: Header
     owners: set[Rank]
+    subshells: Subshells = field(default_factory=dict)  # where the owners are at work on it
     states: WidgetStates | None = None  # what it asks for, if it asks for those of all widgets
     said: bool = False  # that we are busy with it
 
@@ -90,9 +91,18 @@ class Comms:
                 message.msg_type, passed.content, home, passed.metadata, passed.buffers
             )
 
-    def from_front(self, message: Message, alive: tuple[Rank, ...], world: int) -> None:
-        """Send it to its owners.  Idle follows when they are done with it: widgets throttle by it."""
-        served = _Served(message.header, set())
+    def from_front(
+        self,
+        message: Message,
+        alive: tuple[Rank, ...],
+        world: int,
+        subshells: Subshells = NO_SUBSHELLS,
+    ) -> None:
+        """Send it to its owners.  Idle follows when they are done with it: widgets throttle by it.
+
+        ``subshells``: those that serve it; the main shell of ranks that have none.
+        """
+        served = _Served(message.header, set(), subshells)
         try:
             self._address(served, message, alive, world)
         finally:
@@ -111,7 +121,7 @@ class Comms:
         self._served[message.msg_id] = served
         plain = {key: value for key, value in message.header.items() if key != "subshell_id"}
         request = replace(message, header=plain)
-        self._stage.emit(ToRank(tuple(sorted(served.owners)), "shell", request))
+        self._stage.to_shells(tuple(sorted(served.owners)), request, served.subshells)
 
     def _address(
         self, served: _Served, message: Message, alive: tuple[Rank, ...], world: int
@@ -158,6 +168,10 @@ class Comms:
             self._serving_ends(msg_id)
             self._stage.status("idle", served.header)
 
+    def are_in(self, subshells: Subshells) -> bool:
+        """Ranks are at work there on messages of clients."""
+        return any(served.subshells is subshells for served in self._served.values())
+
     # ---------------------------------------------------------------- states of all widgets
 
     def _is_part(self, rank: Rank, comm_id: str, content: Content, message: Message) -> bool:
@@ -185,8 +199,13 @@ class Comms:
 
     @property
     def busy(self) -> set[Rank]:
-        """Ranks that are at work on a message of a front end: a callback of a widget, say."""
-        return {rank for served in self._served.values() for rank in served.owners}
+        """Ranks whose main shell is at work on a client's message: a callback of a widget, say."""
+        return {
+            rank
+            for served in self._served.values()
+            for rank in served.owners
+            if rank not in served.subshells
+        }
 
     def serves(self, rank: Rank, msg_id: str) -> bool:
         """Whether the rank is at work on this message."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from .content import Content, read
 from .errors import BadMessage, InternalError, SpmdError
-from .model import Channel, Message, Rank, ToRank
+from .model import NO_SUBSHELLS, Channel, Message, Rank, Subshells, ToRank
 from .stage import Stage
 
 REPLY_SECONDS = 0.5  # a reply comes on another socket than the idle that follows it
@@ -45,6 +45,7 @@ class Conversations:
         resume: Callable[[Answers], None],
         channel: Channel = "shell",
         seconds: float | None = None,
+        subshells: Subshells = NO_SUBSHELLS,
     ) -> Callable[[], None]:
         """Send ``message`` to the live ones among ``ranks``; ``resume`` hears all answers at once.
 
@@ -57,7 +58,11 @@ class Conversations:
             resume(answers)
             return lambda: None
         self._pending[message.msg_id] = _Pending(waiting, answers, resume, seconds is not None)
-        self._stage.emit(ToRank(tuple(sorted(waiting)), channel, message))
+        targets = tuple(sorted(waiting))
+        if channel == "shell":
+            self._stage.to_shells(targets, message, subshells)
+        else:
+            self._stage.emit(ToRank(targets, channel, message))
         if seconds is not None:
             self._stage.timer(("ask", message.msg_id), seconds)
         return lambda: self._forget(message.msg_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .beside import Answering, Beside
 from .cell import Cell
 from .cells import Cells
 from .comms import COMMS, Comms
@@ -22,6 +23,7 @@ from .echoes import Echoes
 from .errors import BadMessage, InternalError, Interrupted, SpmdError
 from .fanout import Fanout
 from .group import Group
+from .inquiries import Inquiries
 from .journal import CellLog
 from .ladder import Ladder
 from .late import Late
@@ -68,10 +70,12 @@ from .replies import payload_of
 from .reports import Reports
 from .requests import Requests
 from .rescue import MEND
+from .rounds import Rounds
 from .stacks import RunningCode
 from .stage import Stage
 from .status_comms import TIMER, StatusComms
 from .stdin import Stdin
+from .subshells import Subshells
 from .timings import Timings
 from .transcript import Transcript
 from .view import MagicView
@@ -118,6 +122,14 @@ class Hub:
             self.echoes,
         )
         self.cells.rounds.asking = self.stdin.askers
+        self.subshells = Subshells(
+            self.stage,
+            self.group,
+            self.conversations,
+            Beside(self).make,
+            self.comms.are_in,
+        )
+        self.inquiries = Inquiries(self.stage, self.conversations, Answering(self))
         self.lookouts = Lookouts(self.stage)
         self.watch = Watch(self.stage, self.group, self.lookouts, self._cell_header)
         self.ladder = Ladder(
@@ -137,6 +149,7 @@ class Hub:
             self.stdin,
             self.performer.perform,
             self.desk,
+            self.subshells,
         )
         self.reports = Reports(
             self.stage,
@@ -150,6 +163,7 @@ class Hub:
             self.conversations,
             self.is_held,
             lambda: self.ladder.restarted,
+            self.subshells,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
         self._prelude = Prelude()
@@ -165,6 +179,7 @@ class Hub:
         try:
             self._dispatch(event)
             self.cells.next()
+            self.subshells.go_on()
             self.status_comms.after(event)
         except BadMessage as error:
             self.stage.log("warning", f"dropped: {error}")
@@ -175,7 +190,8 @@ class Hub:
     def _fault(self, error: Exception) -> None:
         self.stage.log("error", f"internal error: {type(error).__name__}: {error}")
         fault = InternalError(f"{type(error).__name__}: {error}", REPORT)
-        self.cells.rescue(fault)
+        for shell in (self.cells, *self.subshells):
+            shell.rescue(fault)
         if self._held is not None and self._opening.over:
             self._started(None, fault)
 
@@ -189,6 +205,7 @@ class Hub:
                 self._timer(event.key)
             case RankReady():
                 self.group.ready(event)
+                self.subshells.rank_is_ready(event.rank)
             case RankExited():
                 self.reports.exited(event)
             case Subscribed():
@@ -247,8 +264,12 @@ class Hub:
         if signum == SIGINT:
             self.interrupt()
         else:
-            self.cells.abort_all()
+            self._abort_all()
             self.stage.emit(Exit(0))
+
+    def _abort_all(self) -> None:
+        for shell in (self.cells, *self.subshells):
+            shell.abort_all()
 
     def interrupt(self) -> None:
         """Stop: every rank that is at work for a client, and whatever we are at ourselves."""
@@ -291,12 +312,13 @@ class Hub:
             return
         self.closing = True
         self.stdin.withdraw()
-        if self.cells.running is not None:
-            self.stage.journal.end(self.cells.running.msg_id)
+        for shell in (self.cells, *self.subshells):
+            if shell.running is not None:
+                self.stage.journal.end(shell.running.msg_id)
         if self._errand is not None:
             self._errand.close()
             self._repaired(None, None)
-        self.cells.abort_all()
+        self._abort_all()
         self.echoes.send()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more
@@ -358,16 +380,17 @@ class Hub:
 
     # ---------------------------------------------------------------- a cell
 
-    # Whether the `Run` at hand is the round that counts: the last of the cell.
-    stores = False
-
     def _cell_script(self, cell: Cell) -> Script:
-        self.stores = False
         if not cell.unseen:
             self._prelude.user_begins()
         self.stdin.begin(
             cell.idents, cell.message.header, self.group.alive, takes_questions=not cell.headless
         )
+        yield from self.steps(self.cells, cell)
+
+    def steps(self, shell: Cells, cell: Cell) -> Script:
+        """The magics of a cell, and the rest of it on all ranks, in any shell."""
+        shell.stores = False
         count = cell.count if cell.counts else None
         self.stage.journal.begin(CellLog(cell.msg_id, cell.cell_id, count, cell.silent))
         code = cell.code
@@ -377,12 +400,12 @@ class Hub:
             for call in plan.steps:
                 magic = MAGICS[call.name]
                 ends_cell = call is plan.steps[-1] and not plan.rest.strip()
-                self.stores = magic.kind == "cell" or ends_cell
+                shell.stores = magic.kind == "cell" or ends_cell
                 yield from magic.run(call, MagicView(self, headless=cell.headless))
             code = plan.rest
             if cell.magics and not code.strip():
                 return
-        self.stores = True
+        shell.stores = True
         yield Run(tuple(self.group.slots), code)
 
     def _ended(self, cell: Cell, failed: bool) -> None:
@@ -391,11 +414,15 @@ class Hub:
         self.late.flush(cell.msg_id)
         self.watch.over(cell.message.header, failed=failed)
         self._after_stop(*self.ladder.over(cell.message.header))
+        if not failed and not cell.magics:
+            self._prelude.remember(cell.code, unseen=cell.unseen)
+        self.over(cell)
+
+    def over(self, cell: Cell) -> None:
+        """A cell of any shell has ended, and says no more."""
         if not cell.silent:
             self.timings.add(cell.timing, cell.count if cell.counts else None, cell.code)
         self.stage.journal.end(cell.msg_id)
-        if not failed and not cell.magics:
-            self._prelude.remember(cell.code, unseen=cell.unseen)
         last = cell.last
         if last is None or self.closing:
             return
@@ -426,17 +453,17 @@ class Hub:
     def _timer(self, key: Any) -> None:
         match key:
             case ("output", str(msg_id)):
-                self.cells.rounds.output_due(msg_id)
+                self._rounds_of(msg_id).output_due(msg_id)
             case ("late", str(msg_id)):
                 self.late.due(msg_id)
             case ("fence", str(msg_id)):
-                self.cells.rounds.fence_due(msg_id)
+                self._rounds_of(msg_id).fence_due(msg_id)
             case ("on-error", str(msg_id)):
-                self.cells.rounds.others_overdue(msg_id)
+                self._rounds_of(msg_id).others_overdue(msg_id)
             case ("some", str(msg_id)):
                 self.cells.rounds.some_overdue(msg_id)
             case ("overdue", str(msg_id)):
-                self.cells.rounds.survivors_overdue(msg_id)
+                self._rounds_of(msg_id).survivors_overdue(msg_id)
             case ("ladder", str(msg_id)):
                 self.ladder.due(msg_id)
             case ("watch", str(msg_id)):
@@ -450,6 +477,12 @@ class Hub:
                     self.interrupt()
             case ("ask", str(msg_id)):
                 self.conversations.expired(msg_id)
+            case ("hedge", int(serial)):
+                self.inquiries.due(serial)
+            case ("inquiry", int(serial)):
+                self.inquiries.expired(serial)
+            case ("subshell", int(serial)):
+                self.subshells.overdue(serial)
             case ("start", int(generation)):
                 self.group.overdue(generation)
             case "stdin":
@@ -458,6 +491,10 @@ class Hub:
                 self.echoes.send()
             case _ if key == TIMER:
                 self.status_comms.due()
+
+    def _rounds_of(self, msg_id: str) -> Rounds:
+        shell = self.subshells.running(msg_id)
+        return self.cells.rounds if shell is None else shell.rounds
 
     @property
     def is_starting(self) -> bool:

@@ -19,6 +19,8 @@ OutputMode = Literal["live", "grouped"]  # as it comes, or rank by rank at the c
 Header = Mapping[str, Any]
 Buffer = bytes | memoryview
 NO_HEADER: Header = {}
+Subshells = Mapping[Rank, str]  # of some ranks: the id that each of them gave it (JEP 91)
+NO_SUBSHELLS: Subshells = {}
 OUTPUT_TYPES = frozenset(  # messages that are a cell's outputs
     [
         "stream",

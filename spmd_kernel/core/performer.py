@@ -13,9 +13,10 @@ from .errors import InternalError, Interrupted
 from .magics.base import Ask, Look, Page, Prepare, Run, Say, Stacks, Start
 from .model import LaunchRequest, Preload, RankSpec, Survey
 from .topology import common_environment
-from .wants import LaunchRanks, StopRanks
+from .wants import CreateSubshell, DeleteSubshell, Inquire, LaunchRanks, StopRanks
 
 if TYPE_CHECKING:
+    from .cells import Cells
     from .hub import Hub
 
 # The driver's answers to questions of ours, by token.
@@ -29,6 +30,11 @@ class Performer:
         self._asked: dict[int, Heard] = {}
         self._tokens = 0
 
+    @property
+    def cells(self) -> Cells:
+        """Whose scripts these are."""
+        return self._hub.cells
+
     def play(self, script: Script, heard: Heard) -> None:
         """Run a script beside the cell; ``heard`` gets what it returns, or None."""
         Talk(script, self.perform, lambda value, _: heard(value)).step()
@@ -38,25 +44,24 @@ class Performer:
         match want:
             case Ask():
                 talk.asked = want.ranks
-                message = self._stage.own_request(want.msg_type, want.content, want.subshell)
-                talk.wait_for(
-                    lambda resume: hub.conversations.ask(
-                        want.ranks, hub.group.alive, message, resume, want.channel, want.seconds
-                    )
-                )
+                self._ask(talk, want)
+            case Inquire():
+                talk.wait_for(lambda resume: hub.inquiries.ask(want, resume))
+            case CreateSubshell():
+                talk.wait_for(hub.subshells.create)
+            case DeleteSubshell():
+                talk.wait_for(lambda resume: hub.subshells.delete(want.subshell_id, resume))
             case Run():
-                assert hub.cells.running is not None
-                hub.transcript.begin(hub.cells.running.msg_id)
-                hub.cells.run(talk, want, stores=hub.stores)
+                self._run(talk, want)
             case Stacks():
                 talk.wait_for(lambda resume: hub.lookouts.dump(want.ranks, resume))
             case Say():
                 self._say(want.text)
                 talk.step()
             case Page():
-                assert hub.cells.running is not None
+                assert self.cells.running is not None
                 data = {"text/plain": want.text}
-                hub.cells.running.payload.append({"source": "page", "data": data, "start": 0})
+                self.cells.running.payload.append({"source": "page", "data": data, "start": 0})
                 talk.step()
             case Look():
                 talk.wait_for(lambda resume: self.look(want, resume))
@@ -72,6 +77,25 @@ class Performer:
                 talk.wait_for(lambda resume: hub.group.launch(want, resume))
             case _:
                 talk.step(error=InternalError(f"unknown want {want!r}", REPORT))
+
+    def _ask(self, talk: Talk, want: Ask) -> None:
+        message = self._stage.own_request(want.msg_type, want.content, want.subshell)
+        talk.wait_for(
+            lambda resume: self._hub.conversations.ask(
+                want.ranks,
+                self._hub.group.alive,
+                message,
+                resume,
+                want.channel,
+                want.seconds,
+                self.cells.subshells,
+            )
+        )
+
+    def _run(self, talk: Talk, want: Run) -> None:
+        assert self.cells.running is not None
+        self._hub.transcript.begin(self.cells.running.msg_id)
+        self.cells.run(talk, want, stores=self.cells.stores)
 
     def _lend(self, want: Alone, talk: Talk) -> None:
         errand = Errand(want.script, talk, self.perform)
@@ -107,7 +131,7 @@ class Performer:
         self._asked.pop(token, None)
 
     def _say(self, text: str) -> None:
-        cell = self._hub.cells.running
+        cell = self.cells.running
         if cell is not None and text:
             content = dumps(
                 {"name": "stdout", "text": text if text.endswith("\n") else text + "\n"}

@@ -15,9 +15,11 @@ from .errors import UsageError
 from .magics import completions, help_for
 from .magics.base import Ask
 from .model import Message, Rank, Settings
+from .wants import CreateSubshell, DeleteSubshell, Inquire
 
 OURS_SECONDS = 0.25  # how long completions of our own magics wait for a rank's
-DROPPED_FEATURES = {"debugger", "kernel subshells"}  # announced once they work over all ranks
+DROPPED_FEATURES = {"debugger"}  # announced once they work over all ranks
+SUBSHELLS = "kernel subshells"  # JEP 91
 
 
 class QueryContext(Protocol):
@@ -30,21 +32,22 @@ class QueryContext(Protocol):
     @property
     def kernel_info(self) -> Mapping[str, Any]: ...
     def comm_info(self, target: str | None) -> dict[str, Any]: ...
+    @property
+    def has_subshells(self) -> bool: ...
+    @property
+    def subshells(self) -> list[str]: ...
 
 
 Query = Callable[[Message, QueryContext], Script]
 
 
 def forward(empty: Callable[[Content], dict[str, Any]]) -> Query:
-    """A query that the lowest live rank answers, with an empty answer for when there is none."""
+    """A query that one rank answers for all, with an empty answer for when none does."""
 
     def script(message: Message, context: QueryContext) -> Script:
         content = read(message.content)
-        for rank in context.alive:  # one that dies meanwhile hands on to the next
-            answers = yield Ask((rank,), message.msg_type, content)
-            if (answer := answers[rank]) is not None:
-                return answer
-        return empty(content)
+        answer = yield Inquire(message.msg_type, content)
+        return empty(content) if answer is None else answer
 
     return script
 
@@ -52,7 +55,8 @@ def forward(empty: Callable[[Content], dict[str, Any]]) -> Query:
 def kernel_info(message: Message, context: QueryContext) -> Script:
     yield from ()
     info = context.kernel_info or _fallback_info(context.settings)
-    features = [f for f in info.get("supported_features") or [] if f not in DROPPED_FEATURES]
+    dropped = DROPPED_FEATURES if context.has_subshells else {*DROPPED_FEATURES, SUBSHELLS}
+    features = [f for f in info.get("supported_features") or [] if f not in dropped]
     return {**info, "status": "ok", "supported_features": features, "debugger": False}
 
 
@@ -76,9 +80,8 @@ def complete(message: Message, context: QueryContext) -> Script:
     if not ours:
         return (yield from forward(_no_matches)(message, context))
     # Ours do not wait for a rank whose first completion imports half of the world.
-    first = context.alive[:1]
-    answers = yield Ask(first, message.msg_type, content, seconds=OURS_SECONDS)
-    reply = next((a for a in answers.values() if a is not None), Content(_no_matches(content)))
+    answer = yield Inquire(message.msg_type, content, seconds=OURS_SECONDS)
+    reply: Content = Content(_no_matches(content)) if answer is None else answer
     start = cursor - len(line.split()[-1] if line and not line[-1].isspace() else "")
     theirs = reply.items_of("matches") if reply.get("cursor_start") == start else []
     others = [m for m in theirs if isinstance(m, str) and m not in ours]
@@ -140,6 +143,20 @@ def usage(message: Message, context: QueryContext) -> Script:
     return merged
 
 
+def create_subshell(message: Message, context: QueryContext) -> Script:
+    return {"status": "ok", "subshell_id": (yield CreateSubshell())}
+
+
+def delete_subshell(message: Message, context: QueryContext) -> Script:
+    yield DeleteSubshell(read(message.content).text("subshell_id"))
+    return {"status": "ok"}
+
+
+def list_subshell(message: Message, context: QueryContext) -> Script:
+    yield from ()
+    return {"status": "ok", "subshell_id": context.subshells}
+
+
 def unsupported(message: Message, context: QueryContext) -> Script:
     yield from ()
     raise UsageError(f"{message.msg_type} is not supported by this kernel")
@@ -154,4 +171,7 @@ QUERIES: Mapping[str, Query] = {
     "comm_info_request": comm_info,
     "connect_request": connect,
     "usage_request": usage,
+    "create_subshell_request": create_subshell,
+    "delete_subshell_request": delete_subshell,
+    "list_subshell_request": list_subshell,
 }

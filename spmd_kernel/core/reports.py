@@ -25,9 +25,11 @@ from .model import (
     TextFailed,
 )
 from .requests import Life
+from .rounds import Rounds
 from .slot import Slot, State
 from .stage import Stage
 from .stdin import Stdin
+from .subshells import Subshells
 from .transcript import Transcript
 
 IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
@@ -47,6 +49,7 @@ class Reports:
         conversations: Conversations,
         is_held: Callable[[str], bool],
         restarted: Callable[[], tuple[Rank, ...]],
+        subshells: Subshells,
     ):
         self._stage = stage
         self._life = life
@@ -59,6 +62,7 @@ class Reports:
         self._conversations = conversations
         self._is_held = is_held
         self._restarted = restarted  # by Stop
+        self._subshells = subshells
 
     def heard(self, event: FromRank) -> None:
         slot = self._group.current(event.rank, event.generation)
@@ -69,21 +73,31 @@ class Reports:
             self._iopub(event.rank, event.message)
         elif event.channel == "stdin":
             self._asked(event.rank, event.message)
-        elif not self._cells.rounds.replied(event.rank, event.message):
+        elif not self._replied_in_cell(event.rank, event.message) and not self._subshells.replied(
+            event.rank, event.message, event.channel
+        ):
             self._conversations.replied(event.rank, event.message)
 
+    def _replied_in_cell(self, rank: Rank, message: Message) -> bool:
+        return self._cells.rounds.replied(rank, message) or any(
+            shell.rounds.replied(rank, message) for shell in self._subshells
+        )
+
     def _asked(self, rank: Rank, message: Message) -> None:
+        shell = self._subshells.running(message.parent_id)
+        rounds = self._cells.rounds if shell is None else shell.rounds
+        asker = None if shell is None else shell.asker
         if message.msg_type != "input_request":
             self._stage.log("warning", f"rank {rank}: {message.msg_type} on stdin")
-        elif self._stdin.refuses(message):
+        elif self._stdin.refuses(message, asker):
             self._stdin.refuse(rank, message)
-            self._cells.rounds.refused(rank)
-        elif self._cells.last_header is None:
+            rounds.refused(rank)
+        elif shell is None and self._cells.last_header is None:
             self._stage.log("warning", f"rank {rank}: {message.msg_type} before any cell")
         else:
-            self._cells.rounds.cut(rank)
-            self._late.cut(rank, self._cells.last_header)
-            self._stdin.asked(rank, message, self._cells.rounds.fanout, self._group.size)
+            rounds.cut(rank)
+            self._late.cut(rank, self._home(rank, message))
+            self._stdin.asked(rank, message, rounds.fanout, self._group.size, asker)
 
     def _iopub(self, rank: Rank, message: Message) -> None:
         kind = message.msg_type
@@ -92,17 +106,18 @@ class Reports:
                 self._idle(rank, message.parent_id)
         elif kind in OUTPUT_TYPES:
             self._transcript.heard(rank, message)
-            fanout = self._round_of(rank, message)
+            found = self._round_of(rank, message)
             if self._comms.captures.takes(rank, message):
                 home = self._home(rank, message)
                 self._comms.captures.take(rank, message, home, self._group.size)
-            elif fanout is not None:
-                self._cells.rounds.output(fanout, rank, message)
+            elif found is not None:
+                rounds, fanout = found
+                rounds.output(fanout, rank, message)
             else:
                 self._late_output(rank, message)
         elif kind not in IGNORED:
             # What the rank wrote before it comes before it: an Output widget is switched by comms.
-            self._cells.rounds.cut(rank)
+            self._rounds_of(message.parent_id).cut(rank)
             home = self._home(rank, message)
             self._late.cut(rank, home)
             if kind in COMMS:
@@ -110,8 +125,14 @@ class Reports:
             else:
                 self._stage.publish(kind, message.content, home, message.metadata, message.buffers)
 
+    def _rounds_of(self, msg_id: str) -> Rounds:
+        """Those of the shell that runs it; of the main one, if none does."""
+        shell = self._subshells.running(msg_id)
+        return self._cells.rounds if shell is None else shell.rounds
+
     def _idle(self, rank: Rank, msg_id: str) -> None:
-        if not self._cells.rounds.idle(rank, msg_id):
+        shells = (self._cells, *self._subshells)
+        if not any(shell.rounds.idle(rank, msg_id) for shell in shells):
             self._conversations.idle(rank, msg_id)
             self._comms.idle(msg_id, rank)
 
@@ -121,18 +142,19 @@ class Reports:
             rank, message, self._home(rank, message), there or (rank,), self._group.size
         )
 
-    def _round_of(self, rank: Rank, message: Message) -> Fanout | None:
-        """The round at hand, if this rank's output is of it.
+    def _round_of(self, rank: Rank, message: Message) -> tuple[Rounds, Fanout] | None:
+        """The round that this rank's output is of, if it is one at hand.
 
         A thread's text may name another request and be of it all the same, and is in order then.
         """
-        fanout, running = self._cells.rounds.fanout, self._cells.running
-        if fanout is None or running is None or rank not in fanout.ranks or rank in fanout.lost:
+        rounds = self._rounds_of(message.parent_id)
+        fanout, running = rounds.fanout, self._cells.running
+        if fanout is None or rank not in fanout.ranks or rank in fanout.lost:
             return None
         if message.parent_id == fanout.msg_id:
-            return fanout
-        at_home = self._home(rank, message) is running.message.header
-        return fanout if at_home and message.msg_type == "stream" else None
+            return rounds, fanout
+        at_home = running is not None and self._home(rank, message) is running.message.header
+        return (rounds, fanout) if at_home and message.msg_type == "stream" else None
 
     def _home(self, rank: Rank, message: Message) -> Header:
         """The front request that a rank's message belongs to."""
@@ -146,10 +168,13 @@ class Reports:
                 msg_id = message.parent_id.partition(ROUND)[0]
                 if running is not None and running.msg_id == msg_id:
                     return running.message.header
+                shell = self._subshells.running(message.parent_id)
+                if shell is not None and shell.running is not None:
+                    return shell.running.message.header
                 if not self._is_waiting(msg_id):
-                    return {**parent, "msg_id": msg_id}
+                    return {**self._subshells.as_sent(parent), "msg_id": msg_id}
             if kind in COMMS and self._is_of_a_comm(rank, message):
-                return parent
+                return self._subshells.as_sent(parent)
         return self._cells.last_header or {}  # of the running cell, if one runs
 
     def _is_of_a_comm(self, rank: Rank, message: Message) -> bool:
@@ -161,7 +186,8 @@ class Reports:
 
     def _is_waiting(self, msg_id: str) -> bool:
         """A cell that has not begun: no honest rank can speak of it."""
-        return self._cells.is_queued(msg_id) or self._is_held(msg_id)
+        shells = (self._cells, *self._subshells)
+        return any(shell.is_queued(msg_id) for shell in shells) or self._is_held(msg_id)
 
     def exited(self, event: RankExited) -> None:
         rank = event.rank
@@ -169,6 +195,8 @@ class Reports:
         if died is not None and not self._life.closing:
             self._report_death(died)
         if self._group.current(rank, event.generation) is not None:
+            self._part_stopped(rank)
+            self._subshells.lost(rank)
             self._stdin.lost(rank)
             self._comms.lost(rank)
             self._conversations.lost(rank)
@@ -207,8 +235,16 @@ class Reports:
             "traceback": _with_last_words(error.lines(), slot.stderr),
         }
         self._stage.log("error", str(error))
-        if not self._cells.rounds.lost(slot.rank, content):
+        told = [shell.rounds.lost(slot.rank, content) for shell in (self._cells, *self._subshells)]
+        if not any(told):
             self.tell("\n".join(error.lines()) + "\n")
+
+    def _part_stopped(self, rank: Rank) -> None:
+        """Cells of subshells may run while ranks are stopped."""
+        for shell in self._subshells:
+            error = RankLost(f"rank {rank} was stopped while it ran this cell")
+            content = {"ename": error.ename, "evalue": str(error), "traceback": error.lines()}
+            shell.rounds.lost(rank, content)
 
     def _recovery(self, slot: Slot) -> str:
         if slot.rank in self._restarted():

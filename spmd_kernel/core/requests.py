@@ -16,11 +16,12 @@ from .control.base import Desk
 from .conversation import REPORT, Talk
 from .errors import BadMessage, InternalError, SpmdError
 from .group import Group
-from .model import FromFront, Message, Rank, Settings, ToFront
+from .model import NO_SUBSHELLS, FromFront, Message, Rank, Settings, ToFront
 from .queries import QUERIES, unsupported
 from .replies import error_reply
 from .stage import Stage
 from .stdin import Stdin
+from .subshells import Subshells, UnknownSubshellError
 
 
 class Life(Protocol):
@@ -45,6 +46,7 @@ class Requests:
         stdin: Stdin,
         perform: Callable[[Talk, Any], None],
         desk: Desk,
+        subshells: Subshells,
     ):
         self._stage = stage
         self._life = life
@@ -54,6 +56,7 @@ class Requests:
         self._stdin = stdin
         self._perform = perform
         self._desk = desk
+        self._subshells = subshells
 
     def serve(self, event: FromFront) -> None:
         """Serve a request; a fault of its sender is answered to its sender."""
@@ -69,12 +72,14 @@ class Requests:
 
     def _serve(self, event: FromFront) -> None:
         message, kind = event.message, event.message.msg_type
+        shell = self._subshells.of(message) if event.channel == "shell" else None
         if event.channel == "stdin":
             self._answered(event)
         elif kind == "execute_request":
-            self._execute(event)
+            self._execute(event, shell or self._cells)
         elif kind in COMMS:
-            self._comms.from_front(message, self._group.alive, self._group.size)
+            subshells = shell.theirs if shell is not None else NO_SUBSHELLS
+            self._comms.from_front(message, self._group.alive, self._group.size, subshells)
         elif kind == "interrupt_request":
             self._framed(event, "interrupt_reply", {"status": "ok"})
             self._life.interrupt()
@@ -92,11 +97,11 @@ class Requests:
             raise BadMessage(f"{event.message.msg_type!r} came on stdin, where answers come")
         self._stdin.answered(event)
 
-    def _execute(self, event: FromFront) -> None:
+    def _execute(self, event: FromFront, shell: Cells) -> None:
         if self._life.closing:
             self.abort(event)
         else:
-            self._cells.request(event)
+            shell.request(event)
 
     def abort(self, event: FromFront) -> None:
         """A cell that will not run."""
@@ -155,6 +160,9 @@ class Requests:
             if event.message.msg_type == "execute_request":
                 content = error_reply(content, self._cells.count)
             self._framed(event, _reply_type(event.message), content)
+        elif isinstance(error, UnknownSubshellError):  # of a comm: there is no other end to it
+            self._stage.status("busy", event.message.header)
+            self._stage.status("idle", event.message.header)
 
     # what queries see (`queries.QueryContext`)
 
@@ -172,6 +180,14 @@ class Requests:
 
     def comm_info(self, target: str | None) -> dict[str, Any]:
         return self._comms.info(target)
+
+    @property
+    def has_subshells(self) -> bool:
+        return self._subshells.are_supported
+
+    @property
+    def subshells(self) -> list[str]:
+        return self._subshells.ids
 
 
 def one_line(text: str) -> str:

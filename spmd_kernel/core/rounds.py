@@ -15,7 +15,7 @@ from .content import Content, dumps, read
 from .errors import BadMessage, TimeLimit
 from .fanout import Fanout, error_message, raw
 from .magics.wording import name_ranks
-from .model import Interrupt, Message, Rank, ToRank
+from .model import NO_SUBSHELLS, Interrupt, Message, Rank, Subshells
 from .outputs import Publish
 from .stage import Stage
 
@@ -45,16 +45,21 @@ class Rounds:
         running: Callable[[], Cell | None],
         interrupted: Callable[[tuple[Rank, ...]], None],
         settled: Callable[[Fanout], None],
+        aligned: Callable[[], bool],
+        subshells: Subshells = NO_SUBSHELLS,
     ):
         """``interrupted`` hears which ranks are: what they wait for is void.
 
         ``settled`` hears that one of several ranks is done or dead, while others go on.
+        ``aligned``: ranks count as the cell's number says.
         """
         self._stage = stage
         self._ranks = ranks
         self._running = running
         self._interrupted = interrupted
         self._one_settled = settled
+        self._aligned = aligned
+        self._subshells = subshells
         self.on_error: str | None = None  # what `--on-error` said
         self.asking: Callable[[], Collection[Rank]] = tuple  # ranks that wait for an answer
 
@@ -131,7 +136,7 @@ class Rounds:
         try:
             if message.msg_type == "error":
                 self._part_failed(fanout, rank, read(message.content))
-            elif message.msg_type == "execute_result" and not (fanout.stores and self._aligned):
+            elif message.msg_type == "execute_result" and not (fanout.stores and self._aligned()):
                 message = counted(message, cell.count)
             published = fanout.outputs.feed(rank, message, self._stage.at)
         except BadMessage as error:
@@ -161,11 +166,6 @@ class Rounds:
             self._stage.timer(("output", fanout.msg_id), max(0.0, deadline - self._stage.at))
         fanout.armed = deadline
         self._stage.pace.set(fanout.msg_id, fanout.outputs.full())
-
-    @property
-    def _aligned(self) -> bool:
-        """Ranks count as we do: other languages have no blank cell that counts."""
-        return self._stage.settings.language == "python"
 
     # ---------------------------------------------------------------- failure of a part
 
@@ -291,7 +291,7 @@ class Rounds:
         """
         request = self._stage.own_request("kernel_info_request", {})
         fanout.fences[request.msg_id] = set(ranks)
-        self._stage.emit(ToRank(ranks, "shell", request))
+        self._stage.to_shells(ranks, request, self._subshells)
 
     def fence_due(self, msg_id: str) -> None:
         fanout = self.fanout_of(msg_id)

@@ -16,15 +16,19 @@ from .floods import Floods
 from .journal import Journal
 from .model import (
     NO_HEADER,
+    NO_SUBSHELLS,
     Buffer,
     CancelTimer,
     Effect,
     Header,
     Log,
     Message,
+    Rank,
     SetTimer,
     Settings,
+    Subshells,
     ToFront,
+    ToRank,
 )
 from .outputs import OutputPolicy, Publish
 from .pace import Pace
@@ -49,6 +53,17 @@ class Stage:
     def take(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
+
+    def to_shells(
+        self, ranks: tuple[Rank, ...], message: Message, subshells: Subshells = NO_SUBSHELLS
+    ) -> None:
+        """Send on shell: to each rank's subshell of ``subshells``, to the main one of the others."""
+        if main := tuple(rank for rank in ranks if rank not in subshells):
+            self.emit(ToRank(main, "shell", message))
+        for rank in ranks:
+            if rank in subshells:
+                header = {**message.header, "subshell_id": subshells[rank]}
+                self.emit(ToRank((rank,), "shell", replace(message, header=header)))
 
     def timer(self, key: Hashable, delay: float) -> None:
         self.emit(SetTimer(key, self.at + delay))

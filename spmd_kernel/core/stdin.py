@@ -9,7 +9,7 @@ specification: "Messages on the stdin (ROUTER/DEALER) channel".
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .content import Content, dumps, read
@@ -22,15 +22,28 @@ WINDOW = 0.1  # seconds in which equal prompts of several ranks count as one
 
 
 @dataclass(slots=True, eq=False)
+class Asker:
+    """A cell whose questions go to the client that sent it, if that takes any."""
+
+    idents: tuple[bytes, ...] = ()
+    parent: Header = field(default_factory=dict)
+    ranks: tuple[Rank, ...] = ()  # that run the cell
+    running: tuple[Rank, ...] = ()  # those of them that are not done
+    takes_questions: bool = True
+
+
+@dataclass(slots=True, eq=False)
 class _Question:
     prompt: str
     password: bool
     asked: dict[Rank, Header]  # header of each rank's input_request
+    asker: Asker
     due: bool = False  # no other rank is waited for
     msg_id: str = ""  # of our own input_request, once it is with the user
 
     def joins(self, other: _Question) -> bool:
         same = (self.prompt, self.password) == (other.prompt, other.password)
+        same = same and self.asker is other.asker
         return same and not self.asked.keys() & other.asked.keys()  # two threads of a rank: two
 
 
@@ -39,11 +52,7 @@ class Stdin:
         self._stage = stage
         self._waiting: list[_Question] = []
         self._open: _Question | None = None  # it is with the user
-        self._idents: tuple[bytes, ...] = ()
-        self._parent: Header = {}
-        self._takes_questions = True
-        self._ranks: tuple[Rank, ...] = ()  # that run the cell
-        self._running: tuple[Rank, ...] = ()  # those of them that are not done
+        self._cell = Asker()  # the last one of the main shell
         self._world_size = 1
 
     def begin(
@@ -56,27 +65,37 @@ class Stdin:
     ) -> None:
         """A cell starts; its questions go to the client that sent it, if that takes any."""
         self.withdraw()
-        self._idents, self._parent, self._ranks, self._running = idents, parent, ranks, ranks
-        self._takes_questions = takes_questions
+        self._cell = Asker(idents, parent, ranks, ranks, takes_questions)
 
-    def refuses(self, message: Message) -> bool:
+    def refuses(self, message: Message, asker: Asker | None = None) -> bool:
         """Nobody will answer: the client said so, or it is a request of our own that asks."""
-        return not self._takes_questions or self._stage.is_own(message.parent)
+        return not (asker or self._cell).takes_questions or self._stage.is_own(message.parent)
 
     def refuse(self, rank: Rank, message: Message) -> None:
         """Only kernels that ignore ``allow_stdin`` ask all the same: they would wait for ever."""
         header = self._stage.own_header("input_reply")
         self._answer(rank, message.header, Message(header, {}, {}, dumps({"value": ""})))
 
-    def asked(self, rank: Rank, message: Message, fanout: Fanout | None, world: int) -> None:
-        """A rank's input_request.  A thread may ask, or still wait, when its cell is over."""
+    def asked(
+        self,
+        rank: Rank,
+        message: Message,
+        fanout: Fanout | None,
+        world: int,
+        asker: Asker | None = None,
+    ) -> None:
+        """A rank's input_request.  A thread may ask, or still wait, when its cell is over.
+
+        ``asker``: the cell, if it is none of the main shell.
+        """
+        asker = asker or self._cell
         content = read(message.content)
         prompt, password = content.text("prompt"), content.flag("password")
         self._world_size = world
         if fanout is not None:
-            self._ranks = tuple(r for r in fanout.ranks if r not in fanout.lost)
-            self._running = fanout.running
-        new = _Question(prompt, password, {rank: message.header})
+            asker.ranks = tuple(r for r in fanout.ranks if r not in fanout.lost)
+            asker.running = fanout.running
+        new = _Question(prompt, password, {rank: message.header}, asker)
         for question in self._waiting:
             if new.joins(question):
                 question.asked |= new.asked
@@ -94,7 +113,7 @@ class Stdin:
     def answered(self, event: FromFront) -> None:
         """A client's input_reply."""
         message, question = event.message, self._open
-        if question is None or event.idents != self._idents:
+        if question is None or event.idents != question.asker.idents:
             self._stage.log("info", "an input_reply came although nothing was asked")
             return
         # Many clients name no question at all, and some their cell instead.
@@ -121,13 +140,18 @@ class Stdin:
 
     def lost(self, rank: Rank) -> None:
         """It died."""
-        self._ranks = tuple(r for r in self._ranks if r != rank)
-        self._running = tuple(r for r in self._running if r != rank)
-        self.withdraw((rank,))
+        askers = [self._cell, *(question.asker for question in self._questions)]
+        for asker in dict.fromkeys(askers):
+            asker.ranks = tuple(r for r in asker.ranks if r != rank)
+            asker.running = tuple(r for r in asker.running if r != rank)
+            self.withdraw((rank,), asker)
 
-    def withdraw(self, ranks: Collection[Rank] | None = None) -> None:
-        """What these ranks asked; asked of nobody else, it needs no answer any more."""
+    def withdraw(self, ranks: Collection[Rank] | None = None, asker: Asker | None = None) -> None:
+        """What these ranks asked in a cell; asked of nobody else, it needs no answer any more."""
+        asker = asker or self._cell
         for question in self._questions:
+            if question.asker is not asker:
+                continue
             kept = {r: h for r, h in question.asked.items() if ranks is not None and r not in ranks}
             question.asked = kept
         self._waiting = [question for question in self._waiting if question.asked]
@@ -140,14 +164,16 @@ class Stdin:
         return [*self._waiting, *filter(None, [self._open])]
 
     def askers(self) -> set[Rank]:
-        """Ranks that wait for an answer."""
-        return {rank for question in self._questions for rank in question.asked}
+        """Ranks whose main shell waits for an answer."""
+        mine = [question for question in self._questions if question.asker is self._cell]
+        return {rank for question in mine for rank in question.asked}
 
     def _ask_next(self) -> None:
         if self._open is not None:
             return
         for question in self._waiting:
-            if question.due or set(self._running or self._ranks) <= question.asked.keys():
+            asker = question.asker
+            if question.due or set(asker.running or asker.ranks) <= question.asked.keys():
                 self._waiting.remove(question)
                 self._ask(question)
                 return
@@ -159,17 +185,17 @@ class Stdin:
         self._stage.emit(
             ToFront(
                 "stdin",
-                self._idents,
+                question.asker.idents,
                 "input_request",
                 dumps(content),
-                self._parent,
+                question.asker.parent,
                 msg_id=question.msg_id,
             )
         )
 
     def _prompt(self, question: _Question) -> str:
         """No label: every rank that runs the cell asks, whether others are done or not."""
-        if self._world_size == 1 or set(self._ranks) <= question.asked.keys():
+        if self._world_size == 1 or set(question.asker.ranks) <= question.asked.keys():
             return question.prompt
         text = question.prompt.removesuffix("\n")
         prefix = label(tuple(sorted(question.asked)), self._world_size)

@@ -27,6 +27,30 @@ class LaunchRanks:
     request: LaunchRequest
 
 
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Want: what any one rank answers; resumed with its `Content`, or None if no rank answers.
+
+    ``seconds``: how long to wait for it; while ranks are at work not even that long.
+    """
+
+    msg_type: str
+    content: Mapping[str, Any]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSubshell:
+    """Want: a subshell of all ranks; resumed with its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubshell:
+    """Want: end it on all ranks; resumed with None."""
+
+    subshell_id: str
+
+
 def silent(ranks: tuple[Rank, ...], code: str, seconds: float | None = None) -> Ask:
     return Ask(ranks, "execute_request", execute_content(code, silent=True), seconds=seconds)
 

@@ -128,14 +128,32 @@ class Kernel:
             self.stray.append(message)
         return message
 
-    def request(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> Any:
+    def begin(
+        self, msg_type: str, content: dict[str, Any], channel: str = "shell", **header: Any
+    ) -> str:
         message = self.client.session.msg(msg_type, content)
-        target = getattr(self.client, f"{channel}_channel")
-        target.send(message)
+        message["header"].update(header)
+        getattr(self.client, f"{channel}_channel").send(message)
+        return str(message["header"]["msg_id"])
+
+    def request(
+        self, msg_type: str, content: dict[str, Any], channel: str = "shell", **header: Any
+    ) -> Any:
+        msg_id = self.begin(msg_type, content, channel, **header)
         while True:
-            reply = target.get_msg(timeout=DEADLINE)
-            if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            reply = getattr(self.client, f"{channel}_channel").get_msg(timeout=DEADLINE)
+            if reply["parent_header"].get("msg_id") == msg_id:
                 return reply["content"]
+
+    def create_subshell(self) -> str:
+        reply = self.request("create_subshell_request", {}, "control")
+        assert reply["status"] == "ok", reply
+        return str(reply["subshell_id"])
+
+    def send_beside(self, subshell: str, code: str, **content: Any) -> str:
+        """Execute in a subshell."""
+        base = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+        return self.begin("execute_request", {**base, **content}, subshell_id=subshell)
 
     def close(self) -> None:
         self.client.stop_channels()

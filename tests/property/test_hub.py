@@ -120,17 +120,17 @@ GARBAGE = [b"", b"[]", b"{", b"null", b'{"name": 5, "text": []}', b'{"data": 3}'
 class CommWorld(World):
     """Keeps its own table of who owns each comm, and holds the hub's messages against it."""
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, subshells: bool = False):
         self.owners: dict[str, set[int]] = {}
         self.forwarded: list[tuple[str, bytes, tuple[Any, ...]]] = []
-        self._due: dict[str, tuple[int, ...]] = {}  # ranks that are to get a client's message
+        self._due: dict[str, set[int]] = {}  # ranks that are to get a client's message
         self.pushed: dict[str, Any] = {}  # the status that each comm has been told
         self.changed_at: list[float] = []
         self._spoken: set[str] = set()
         self.hooks: dict[str, list[str]] = {}  # Output widgets that take what has this parent
         self.taken: dict[str, list[bytes]] = {}  # what each of them got
         self.told_states: dict[str, set[int]] = {}  # ranks that answered a request_states
-        super().__init__(size)
+        super().__init__(size, subshells=subshells)
 
     def feed(self, event: Event) -> None:
         match event:
@@ -160,15 +160,18 @@ class CommWorld(World):
                 self._is_told(json.loads(effect.content))
             case ToRank() if _comm_id(effect.message.content) in COMMS:
                 self._client_speaks(self.sent[effect.message.msg_id].message)
-                expected = self._due.pop(effect.message.msg_id, None)
-                assert effect.ranks == expected, (effect, expected)
-                assert "subshell_id" not in effect.message.header
+                due = self._due.get(effect.message.msg_id, set())
+                assert due.issuperset(effect.ranks), (effect, due)
+                due.difference_update(effect.ranks)
+                inside = "subshell_id" in effect.message.header
+                asked = self.sent[effect.message.msg_id].message.header
+                assert not inside or asked["subshell_id"] is not None
             case ToFront(msg_type="status") if _state(effect) == "busy":
                 sent = self.sent.get(str(effect.parent.get("msg_id")))
                 if sent is not None and _comm_id(sent.message.content) in COMMS:
                     self._client_speaks(sent.message)
             case ToFront(msg_type="status") if _state(effect) == "idle":
-                assert not self._due.pop(str(effect.parent.get("msg_id")), ()), "not delivered"
+                assert not self._due.pop(str(effect.parent.get("msg_id")), set()), "not delivered"
             case ToFront(msg_type="comm_info_reply"):
                 shown = set(json.loads(effect.content)["comms"]).intersection(COMMS)
                 assert shown == {comm_id for comm_id, owners in self.owners.items() if owners}
@@ -214,12 +217,15 @@ class CommWorld(World):
         if message.msg_id in self._spoken:
             return
         self._spoken.add(message.msg_id)
+        subshell = message.header.get("subshell_id")
+        if subshell is not None and subshell not in self.hub.subshells.ids:
+            return
         comm_id = _comm_id(message.content)
         alive = {fake.rank for fake in self.ranks.values() if fake.alive}
         if message.msg_type == "comm_open" and alive:
             self.owners[comm_id] = alive
         owners = self.owners.get(comm_id, set())
-        self._due[message.msg_id] = tuple(sorted(owners & alive))
+        self._due[message.msg_id] = owners & alive
         if message.msg_type == "comm_close":
             self.owners[comm_id] = owners - alive
 
@@ -247,9 +253,17 @@ FakeRankId = tuple[int, int]  # rank and generation
 
 
 class Machine(RuleBasedStateMachine):
-    @initialize(size=st.sampled_from([1, 2, 3]), started=st.booleans())
-    def begin(self, size: int, started: bool) -> None:
-        self.world = CommWorld(size)
+    @initialize(
+        size=st.sampled_from([1, 2, 3]),
+        started=st.booleans(),
+        subshells=st.sampled_from([None, 0, 1, 2]),
+    )
+    def begin(self, size: int, started: bool, subshells: int | None) -> None:
+        """``subshells``: how many clients ask for first of all, or None: there are none."""
+        self.world = CommWorld(size, subshells is not None)
+        self.subshells: list[str] = []  # that a client knows, or once knew
+        for _ in range(subshells or 0):
+            self.create_subshell("control")
         if started:
             self.world.settle()
         self.printed: list[tuple[str, int, str]] = []  # (cell, rank, line), in order
@@ -319,6 +333,36 @@ class Machine(RuleBasedStateMachine):
     def query(self, kind: str, client: bytes) -> None:
         self.world.ask(f"{kind}_request", {"code": "pri", "cursor_pos": 3}, client=client)
 
+    def any_shell(self, data: st.DataObject) -> dict[str, Any]:
+        """The part of a header that names the shell."""
+        self.subshells += [s for s in self.world.hub.subshells.ids if s not in self.subshells]
+        return {"subshell_id": data.draw(st.sampled_from([*self.subshells, None, "unknown"]))}
+
+    @rule(data=st.data(), code=st.sampled_from(CELLS), stop=st.booleans(), store=st.booleans())
+    def execute_beside(self, data: st.DataObject, code: str, stop: bool, store: bool) -> None:
+        self.world.execute(
+            code, stop_on_error=stop, store_history=store, header=self.any_shell(data)
+        )
+
+    @rule(kind=st.sampled_from(["complete", "history", "is_complete"]), data=st.data())
+    def query_beside(self, kind: str, data: st.DataObject) -> None:
+        self.world.ask(f"{kind}_request", {"code": "a"}, **self.any_shell(data))
+
+    @rule(channel=st.sampled_from(["control", "control", "shell"]))
+    def create_subshell(self, channel: str) -> None:
+        self.world.ask("create_subshell_request", {}, channel=channel)
+
+    @rule(data=st.data())
+    def delete_subshell(self, data: st.DataObject) -> None:
+        self.world.ask("delete_subshell_request", self.any_shell(data), channel="control")
+
+    @rule()
+    def list_subshells(self) -> None:
+        before = self.world.hub.subshells.ids
+        listed = self.world.ask("list_subshell_request", {}, channel="control")
+        if listed.replies:
+            assert listed.reply["subshell_id"] == before
+
     @rule(client=st.sampled_from(CLIENTS))
     def ask_usage(self, client: bytes) -> None:
         self.world.ask("usage_request", {}, channel="control", client=client)
@@ -326,14 +370,14 @@ class Machine(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(COMM_KINDS),
         comm_id=st.sampled_from(COMMS),
-        header=st.sampled_from([{}, {"subshell_id": "s"}]),
+        data=st.data(),
         buffers=st.sampled_from([(), (b"\0\1",)]),
     )
     def client_comm(
-        self, kind: str, comm_id: str, header: dict[str, str], buffers: tuple[bytes, ...]
+        self, kind: str, comm_id: str, data: st.DataObject, buffers: tuple[bytes, ...]
     ) -> None:
         content = {"comm_id": comm_id, "target_name": "t", "data": {}}
-        self.world.ask(kind, content, buffers=buffers, **header)
+        self.world.ask(kind, content, buffers=buffers, **self.any_shell(data))
 
     @rule(
         request=st.sampled_from(CONTROL),
@@ -425,6 +469,39 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), error=st.booleans())
     def serve(self, data: st.DataObject, error: bool) -> None:
         self.world.answer_shell(pick(data, self.servable), error)
+
+    @property
+    def busy_beside(self) -> list[tuple[FakeRank, str]]:
+        return [(fake, s) for fake in self.ranks for s, inbox in fake.subshells.items() if inbox]
+
+    @precondition(lambda self: self.busy_beside)
+    @rule(data=st.data(), error=st.booleans(), prints=st.booleans())
+    def serve_beside(self, data: st.DataObject, error: bool, prints: bool) -> None:
+        fake, subshell = data.draw(st.sampled_from(self.busy_beside))
+        if prints:
+            self.print_beside(fake, subshell)
+        else:
+            self.world.answer_subshell(fake, subshell, error)
+
+    def print_beside(self, fake: FakeRank, subshell: str) -> None:
+        request = fake.subshells[subshell][0]
+        if request.msg_type == "execute_request":
+            self.serial += 1
+            line = f"line-{self.serial}-of-{fake.rank}"
+            self.printed.append((request.msg_id.split()[0], fake.rank, line))
+            content = {"name": "stdout", "text": line + "\n"}
+            self.world.say(fake, "iopub", "stream", content, request)
+
+    @precondition(lambda self: any(fake.control for fake in self.ranks))
+    @rule(data=st.data(), refuses=st.booleans())
+    def serve_control(self, data: st.DataObject, refuses: bool) -> None:
+        fake = pick(data, [fake for fake in self.ranks if fake.control])
+        if refuses and fake.control[0].msg_type == "create_subshell_request":
+            request = fake.control.popleft()
+            raw = data.draw(st.sampled_from([b'{"status": "error"}', *GARBAGE]))
+            self.world.say(fake, "control", "create_subshell_reply", raw, request)
+        else:
+            self.world.answer_control(fake)
 
     @precondition(lambda self: self.busy)
     @rule(data=st.data(), stream=st.sampled_from(["stdout", "stderr"]))
@@ -569,6 +646,15 @@ class Machine(RuleBasedStateMachine):
         self.world.say(fake, "shell", kind, content, self.any_parent(data))
 
     @precondition(lambda self: self.ranks)
+    @rule(data=st.data(), subshell=st.sampled_from([5, "", "x", "s"]))
+    def lie_about_subshells(self, data: st.DataObject, subshell: Any) -> None:
+        fake = pick(data, self.ranks)
+        fake.liar = True
+        content = {"status": "ok", "subshell_id": subshell}
+        kind = data.draw(st.sampled_from(["create_subshell_reply", "delete_subshell_reply"]))
+        self.world.say(fake, "control", kind, content, self.any_parent(data))
+
+    @precondition(lambda self: self.ranks)
     @rule(data=st.data(), raw=st.sampled_from(GARBAGE), kind=st.sampled_from(
         ["stream", "display_data", "error", "status", "comm_open", "comm_close", "execute_result"]
     ))  # fmt: skip
@@ -592,7 +678,11 @@ class Machine(RuleBasedStateMachine):
 
     def any_parent(self, data: st.DataObject) -> Message | None:
         known = {sent.message.msg_id: sent.message for sent in self.world.sent.values()}
-        inboxes = [fake.inbox for fake in self.world.ranks.values()]
+        inboxes = [
+            inbox
+            for fake in self.world.ranks.values()
+            for inbox in (fake.inbox, fake.control, *fake.subshells.values())
+        ]
         known |= {message.msg_id: message for inbox in inboxes for message in inbox}
         return known.get(data.draw(st.sampled_from(["", *known])))
 
@@ -718,6 +808,10 @@ class Machine(RuleBasedStateMachine):
 
     def check_counts(self) -> None:
         """The numbers of cells that are stored rise by one; nobody else takes one."""
+        numbers = self.world.hub.cells.numbers
+        assert self.world.hub.closing or (numbers.open, numbers.mixed) == (0, False)
+        if any(sent.message.header.get("subshell_id") for sent in self.world.sent.values()):
+            return  # they run in another order
         count = 0
         for sent in self.world.sent.values():
             for shown in sent.of("execute_input"):
@@ -829,7 +923,7 @@ STEPS = ["with", "with", "end", "print", "print", "print", "serve", "tick", "res
 def test_output_widgets_of_all_ranks_at_once(size: int, steps: list[tuple[str, int]]) -> None:
     """The same clients and ranks, doing little else: the machine above does everything, seldom."""
     machine = Machine()
-    machine.begin(size=size, started=True)
+    machine.begin(size=size, started=True, subshells=None)
     for code in ("a", "%rank -1 x\ny = 1", "b"):
         machine.world.execute(code, stop_on_error=False)
     for step, number in steps:
@@ -856,6 +950,77 @@ def take_step(machine: Machine, step: str, fake: FakeRank) -> None:
         machine.world.die(fake)
     elif step == "tick" and machine.world.timers:
         machine.time_passes()
+
+
+# ---------------------------------------------------------------- subshells
+
+BESIDE = [
+    "create", "delete", "main", "beside", "beside", "beside", "query", "comm", "control", "serve",
+    "serve beside", "serve beside", "serve beside", "print", "print", "die", "restart", "resize",
+    "tick", "tick", "interrupt", "rest", "refuse", "fail", "fail beside",
+]  # fmt: skip
+
+
+@given(
+    size=st.sampled_from([1, 2, 3]),
+    steps=st.lists(st.tuples(st.sampled_from(BESIDE), st.integers(0, 5)), max_size=40),
+)
+@settings(max_examples=300, deadline=None)
+def test_cells_of_several_shells_at_once(size: int, steps: list[tuple[str, int]]) -> None:
+    """The same clients and ranks, in two subshells and the main shell."""
+    machine = Machine()
+    machine.begin(size=size, started=True, subshells=2)
+    for step, number in steps:
+        step_beside(machine, step, number)
+        machine.no_internal_error()
+        machine.one_story_per_request()
+    machine.teardown()
+
+
+def step_beside(machine: Machine, step: str, number: int) -> None:
+    world, known = machine.world, machine.world.hub.subshells.ids
+    header = {"subshell_id": known[number % len(known)] if known else "none"}
+    fakes = [fake for fake in machine.ranks for _ in range(2)] or [None]
+    fake = fakes[number % len(fakes)]
+    beside = machine.busy_beside
+    match step:
+        case "create":
+            machine.create_subshell("control")
+        case "delete":
+            world.ask("delete_subshell_request", header, channel="control")
+        case "main" | "beside":
+            code = ["pass", "%%rank 0\nprint()", "x = 1", "", "%rank -1 x\ny = 1", "%ranks"][number]
+            world.execute(code, header=header if step == "beside" else None)
+        case "restart":
+            world.execute(["%restart 0", "%restart dead", "%processes 2 --keep"][number % 3])
+        case "resize":
+            world.execute(f"%processes {1 + number % 3} --fresh")
+        case "query":
+            world.ask("complete_request", {"code": "a", "cursor_pos": 1}, **header)
+        case "comm":
+            kind = COMM_KINDS[number % 3]
+            world.ask(kind, {"comm_id": "k1", "target_name": "t", "data": {}}, **header)
+        case "interrupt":
+            machine.interrupt(control=True)
+        case "rest":
+            for _ in range(20 * number):
+                world.step()
+        case "tick" if world.timers:
+            machine.time_passes()
+        case "serve" | "fail" if fake is not None and fake in machine.servable:
+            world.answer_shell(fake, step == "fail")
+        case "serve beside" | "fail beside" if beside:
+            world.answer_subshell(*beside[number % len(beside)], step == "fail beside")
+        case "print" if beside:
+            machine.print_beside(*beside[number % len(beside)])
+        case "control" if fake is not None and fake.control:
+            world.answer_control(fake)
+        case "refuse" if fake is not None and fake.control:
+            kind = fake.control[0].msg_type.replace("_request", "_reply")
+            if kind.startswith("create"):
+                world.say(fake, "control", kind, {"status": "error"}, fake.control.popleft())
+        case "die" if fake is not None and number > 2:
+            world.die(fake)
 
 
 # ---------------------------------------------------------------- 9: one rank is transparent

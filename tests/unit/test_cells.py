@@ -275,10 +275,10 @@ def test_late_output_reaches_its_own_cell() -> None:
 
 
 def test_output_of_a_query_belongs_to_the_running_cell() -> None:
-    world = start(2)
+    world = start(2, subshells=True)
     cell = world.execute("work()")
     query = world.ask("complete_request", {"code": "a", "cursor_pos": 1})
-    request = next(m for m in world.ranks[0].inbox if m.msg_type == "complete_request")
+    (request,) = next(inbox for inbox in world.ranks[0].subshells.values() if inbox)
     world.say(world.ranks[0], "iopub", "stream", {"name": "stdout", "text": "t\n"}, request)
     world.settle()
     assert cell.text == "0 │ t\n" and not query.text
@@ -400,17 +400,6 @@ def test_nothing_of_a_cell_is_left_when_it_ends() -> None:
     world.die(world.ranks[1])
     assert len(cell.replies) == 1
     assert [key for key in world.timers if cell.message.msg_id in key] == []
-
-
-def test_a_subshell_of_ours_is_none_of_the_ranks() -> None:
-    world = start(2)
-    content = {"code": "x", "silent": False}
-    cell = world.ask("execute_request", content, subshell_id="s")
-    (request,) = world.ranks[0].inbox
-    assert "subshell_id" not in request.header
-    assert request.msg_id == cell.message.msg_id
-    world.settle()
-    assert cell.replies[0].parent["subshell_id"] == "s"
 
 
 def test_when_all_ranks_die_the_first_one_is_named() -> None:

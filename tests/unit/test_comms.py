@@ -32,12 +32,11 @@ def opened_by(world: World, *ranks: int) -> None:
 def test_a_message_goes_to_its_owner_alone_and_is_busy_until_served() -> None:
     world = start(3)
     opened_by(world, 1)
-    comm = world.ask("comm_msg", DATA, buffers=(b"\0",), subshell_id="s")
+    comm = world.ask("comm_msg", DATA, buffers=(b"\0",))
     assert sent_to(world, comm) == [(1,)]
     assert comm.states == ["busy"]
     (got,) = world.ranks[1].inbox
     assert got.content == comm.message.content and got.buffers == (b"\0",)
-    assert "subshell_id" not in got.header
     world.settle()
     assert comm.kinds == ["status", "status"] and comm.states == ["busy", "idle"]
 

@@ -71,16 +71,6 @@ def test_one_that_dies_hands_on_and_the_last_leaves_an_empty_answer(kind: str, e
     assert third.reply == {"status": "ok", **empty}
 
 
-def test_a_query_waits_behind_the_cell_of_its_rank_alone() -> None:
-    world = start(2)
-    world.execute("work()")
-    query = complete(world, "pri")
-    world.answer_shell(world.ranks[1])
-    assert not query.replies
-    world.settle()
-    assert query.reply["status"] == "ok"
-
-
 def test_our_magics_come_before_what_the_rank_knows() -> None:
     world = start(2)
     query = complete(world, "x = 1\n%pro")
