@@ -243,9 +243,10 @@ def watch_pipe(stream: Any) -> None:
     def flush_both() -> None:
         """What was written to the descriptor before is sent too: at a cell's end, before its idle.
 
-        One chunk is all that the pipe can hold.
+        One chunk is all that the pipe can hold.  A flood through the pipe may have to wait; Stop and
+        queries, which come in other threads, do not wait for it.
         """
-        if os.getpid() == pid:
+        if os.getpid() == pid and threading.current_thread() is threading.main_thread():
             with taken:
                 if ready_now.poll(0):
                     taken.wait(DRAIN)

@@ -134,6 +134,17 @@ None
     assert texts(ranks) == ""
 
 
+def test_a_flood_of_a_command_can_be_stopped(two: Kernel) -> None:
+    """It fills the pipe, and its reader waits until there is room; what answers does not."""
+    msg_id = two.send("flood = subprocess.Popen(['yes', 'y' * 60])\nwhile True: sys.stdout.flush()")
+    two.wait_iopub(lambda m: "yyyy" in str(m["content"].get("text", "")))
+    assert two.request("kernel_info_request", {}, "control")["status"] == "ok"
+    two.manager.interrupt_kernel()
+    assert two.collect(msg_id).reply["ename"] == "KeyboardInterrupt"
+    two.ok("flood.kill()\nNone")
+    assert "on\n" in two.ok("print('on')").text
+
+
 def test_forked_children_write_whole_lines_and_nothing_twice(ranks: Kernel) -> None:
     code = """
 def work(child):
