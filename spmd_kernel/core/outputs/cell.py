@@ -40,6 +40,7 @@ class CellOutputs:
         local_ranks: Mapping[int, int] | None = None,
         policy: OutputPolicy = OutputPolicy(),
     ):
+        self.ranks = ranks
         self._policy = policy
         self._ids = display_ids or DisplayIds()
         self._local_ranks = local_ranks or {}
@@ -111,16 +112,18 @@ class CellOutputs:
         self._texts[rank].finish(at)
         return self._advance(at)
 
+    def finish_all(self, at: float) -> list[Publish]:
+        """No rank says more."""
+        self._all_are_done(at)
+        return self._advance(at)
+
     def tick(self, at: float) -> list[Publish]:
         """The deadline has passed."""
         return self._advance(at)
 
     def close(self, at: float) -> list[Publish]:
         """The cell is over: everything still held is published."""
-        for rank in list(self._texts):
-            lane = self._lane(rank, at)
-            lane.finished = at
-            self._texts[rank].finish(at)
+        self._all_are_done(at)
         self._fold.close()
         self._live.end()
         self._slots.end()
@@ -151,6 +154,12 @@ class CellOutputs:
         self._fold.advance(at)
         self._live.show(at)
         return self._page.take()
+
+    def _all_are_done(self, at: float) -> None:
+        for rank in list(self._texts):
+            lane = self._lane(rank, at)
+            lane.finished = at
+            self._texts[rank].finish(at)
 
     def _lane(self, rank: int, at: float) -> Lane:
         lane = self._fold.lane(rank, at)

@@ -25,6 +25,7 @@ GAP = 0.015  # between two releases of one item per rank
 MUCH = 3_000_000  # characters (and `stream.WEIGHT` of each line): with more a rank is not heard
 PENDING = 12_000_000  # the same, if it is heard nevertheless: more does not wait for anything
 SLICE = 500  # items published at a time: then whoever else wants something of the kernel gets it
+LAST = 10 * SLICE  # the same, once no rank says more
 CHEAP = 50  # lines that go together and cost no more than one that goes alone
 
 
@@ -75,6 +76,7 @@ class Fold:
         self._goes_on = None
         self._left = SLICE
         if self.is_over:
+            self._left = LAST
             self._end()
             if any(lane.items for lane in self._order):
                 self._goes_on = at

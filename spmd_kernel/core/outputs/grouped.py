@@ -16,8 +16,8 @@ from .item import Item
 from .publish import Publish
 
 STREAMS = ("stdout", "stderr")
-HELD = 256 << 20  # characters and bytes of all ranks; with more, what is there is shown early
-LATER = 60.0  # seconds: longer than anything waits to be folded
+HELD = 16 << 20  # characters and bytes of all ranks; with more, the cell is shown as it comes
+SOME = 1 << 20  # the same: what is shown at the end in slices, so that others get their turn
 
 
 @dataclass(slots=True)
@@ -50,17 +50,26 @@ class GroupedOutputs:
         self._outputs = outputs
         self._scripts: dict[int, _Script] = {}
         self._held = 0
+        self._finished: set[int] = set()
+        self._plays = False  # what comes is shown at once
 
     def feed(self, rank: int, message: Message, at: float) -> list[Publish]:
         """Raises `BadMessage`; nothing has changed then."""
         said = self._outputs.read(rank, message, at)
         if said is None:
             return []
+        if self._plays:
+            self._outputs.take(rank, said, at)
+            return self._advanced(at)
         self._held += self._scripts.setdefault(rank, _Script()).add(said)
         if self._held <= HELD:
             return []
         self._play_all(at)
-        return self._outputs.tick(at + LATER)
+        published = [out for rank in self._finished for out in self._outputs.finish(rank, at)]
+        return published + self._advanced(at)
+
+    def _advanced(self, at: float) -> list[Publish]:
+        return [] if self._outputs.is_behind else self._outputs.tick(at)
 
     def cut(self, rank: int, at: float) -> list[Publish]:
         """A question of the rank follows: what it has said so far is needed to answer."""
@@ -68,21 +77,27 @@ class GroupedOutputs:
         return self._outputs.cut(rank, at)
 
     def finish(self, rank: int, at: float) -> list[Publish]:
+        self._finished.add(rank)
+        if self._plays:
+            return self._outputs.finish(rank, at)
+        if self._held > SOME and self._finished.issuperset(self._outputs.ranks):
+            self._play_all(at)
+            return self._outputs.finish_all(at)
         return []
 
     def tick(self, at: float) -> list[Publish]:
-        return []
+        return self._outputs.tick(at) if self._plays else []
 
     def close(self, at: float) -> list[Publish]:
         self._play_all(at)
         return self._outputs.close(at)
 
     def deadline(self) -> float | None:
-        return None
+        return self._outputs.deadline() if self._plays else None
 
     @property
     def is_behind(self) -> bool:
-        return False
+        return self._plays and self._outputs.is_behind
 
     def full(self) -> frozenset[int]:
         return self._outputs.full()
@@ -94,7 +109,7 @@ class GroupedOutputs:
         # The first error that is played is shown first.
         for rank in sorted(self._scripts, key=lambda rank: (self._follows(rank), rank)):
             self._play(rank, at)
-        self._held = 0
+        self._plays = True
 
     def _follows(self, rank: int) -> bool:
         """It did not fail, or was interrupted because another did."""

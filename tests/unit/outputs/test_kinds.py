@@ -177,15 +177,26 @@ def test_no_message_is_longer_than_a_megabyte():
 
 def test_what_may_wait_is_bounded():
     cell = Cell(4)
-    for _ in range(300):
+    for _ in range(1500):
         cell.feed(0, "x" * 9_999 + "\n")
     assert sum(len(c["text"]) for c in cell.of("stream")) > 1_900_000
+
+
+def test_a_rank_that_says_much_had_better_not_be_heard_for_a_while():
+    cell = Cell(2)
+    cell.feed_all("same\n")
+    for number in range(80):
+        cell.feed(1, "".join(f"{number} {line}\n" for line in range(1000)))
+    assert cell.outputs.full() == {1}
+    cell.wait(1)  # it is due, and goes out in slices
+    assert not cell.outputs.full()
 
 
 def test_what_may_wait_behind_a_result_is_bounded():
     cell = Cell(2)
     cell.feed(0, result("42"))
-    for _ in range(100):
+    for _ in range(130):
+        assert not cell.outputs.full()  # to wait for more would be in vain
         cell.feed(0, "x" * 99_999 + "\n")
     assert len(cell.of("execute_result")) == 1
 

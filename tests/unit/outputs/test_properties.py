@@ -96,7 +96,7 @@ def test_nothing_is_lost_and_the_order_of_each_rank_is_kept(size, data):
 @EXAMPLES
 def test_what_is_much_goes_out_in_slices(size, data):
     """Of two items here; then others get their turn."""
-    with mock.patch.object(fold, "SLICE", 2):
+    with mock.patch.object(fold, "SLICE", 2), mock.patch.object(fold, "LAST", 2):
         test_nothing_is_lost_and_the_order_of_each_rank_is_kept.hypothesis.inner_test(size, data)
 
 
