@@ -411,8 +411,10 @@ class World:
 
     def become_ready(self, fake: FakeRank) -> None:
         fake.ready = True
-        features = ["kernel subshells", "debugger"] if self.subshells else ["debugger"]
-        info = {"status": "ok", "supported_features": features, "implementation": "fake"}
+        info = {"status": "ok", "supported_features": ["debugger"], "implementation": "fake"}
+        if self.subshells:
+            info |= {"supported_features": ["kernel subshells", "debugger"]}
+            info |= {"implementation": "ipython"}
         self.feed(RankReady(self.tick(), fake.rank, fake.generation, 1000 + fake.rank, info))
 
     def die(self, fake: FakeRank, cause: Cause | None = None, stderr: str = "") -> None:

@@ -67,8 +67,17 @@ class Subshells:
         return bool(alive) and all(map(self._is_supported, alive))
 
     def _is_supported(self, rank: Rank) -> bool:
-        features = self._group.slots[rank].info.get("supported_features")
-        return isinstance(features, list) and FEATURE in features
+        """Kernels that wrap another program inherit the feature from ipykernel, not what it takes.
+
+        Bash's, for one, would ask its shell for completions in the midst of a cell.
+        """
+        info = self._group.slots[rank].info
+        features = info.get("supported_features")
+        return (
+            info.get("implementation") == "ipython"
+            and isinstance(features, list)
+            and FEATURE in features
+        )
 
     def of(self, message: Message) -> Subshell | None:
         """Where a request of a client belongs; None: the main shell. Raises `UnknownSubshellError`."""

@@ -70,13 +70,18 @@ def test_one_of_a_client_is_one_in_every_rank() -> None:
     assert listed.reply["subshell_id"] == []
 
 
-def test_only_what_every_rank_has_is_announced() -> None:
+@pytest.mark.parametrize(
+    "lacks",
+    [{"supported_features": []}, {"supported_features": 5}, {"implementation": "bash"}],
+)
+def test_only_what_every_rank_has_is_announced(lacks: dict[str, Any]) -> None:
     world = start(2, subshells=True)
-    info = world.ask("kernel_info_request", {})
-    assert info.reply["supported_features"] == ["kernel subshells"]
-    world.hub.group.slots[1].info = {"supported_features": "kernel subshells"}
-    info = world.ask("kernel_info_request", {})
-    assert info.reply["supported_features"] == []
+    asked = world.ask("kernel_info_request", {})
+    assert asked.reply["supported_features"] == ["kernel subshells"]
+    info = world.hub.group.slots[1].info
+    world.hub.group.slots[1].info = {**info, **lacks}
+    asked = world.ask("kernel_info_request", {})
+    assert asked.reply["supported_features"] == []
     created = world.ask("create_subshell_request", {}, channel="control")
     assert created.reply["status"] == "error"
     for rank in (0, 1):
