@@ -127,13 +127,21 @@ class Inquiries:
         self._conversations.ask((rank,), self._ranks.alive, message, heard)
 
     def _heard(self, inquiry: _Inquiry, rank: Rank, answer: Content | None) -> None:
-        if inquiry.over:
+        if inquiry.over:  # too late for that one
+            if answer is not None:
+                self._serve_again(inquiry.want, answer)
             return
         inquiry.open.discard(rank)
         if answer is not None:
             self._answer(inquiry, answer)
         else:  # it died, or was interrupted
             self._ask_next(inquiry)
+
+    def _serve_again(self, want: Inquire, answer: Content) -> None:
+        """Who got no answer in time may have asked the same once more, and need not wait twice."""
+        for other in list(self._running.values()):
+            if other.want == want:
+                self._answer(other, answer)
 
     def _answer(self, inquiry: _Inquiry, answer: Content | None) -> None:
         if not inquiry.over:

@@ -136,6 +136,17 @@ def test_questions_do_not_pile_up_before_a_rank_that_does_not_answer() -> None:
     assert [len(query.replies) for query in queries] == [0, 0, 0, 0, 1, 1]
 
 
+def test_a_late_answer_serves_the_next_one_who_asks_the_same() -> None:
+    world = working(1)
+    first = complete(world)
+    pass_time(world, 0.3)
+    other = world.ask("complete_request", {"code": "x", "cursor_pos": 1})
+    again = complete(world)
+    answer(world, 0, matches=["print"])
+    assert first.reply["matches"] == [] and again.reply["matches"] == ["print"]
+    assert not other.replies
+
+
 def test_a_rank_that_dies_hands_on_at_once() -> None:
     world = start(3, subshells=True)
     query = complete(world)
