@@ -31,6 +31,7 @@ from spmd_kernel.core.model import (
     FromRank,
     Interrupt,
     Launch,
+    Listen,
     Log,
     Message,
     Preload,
@@ -204,6 +205,7 @@ class World:
         self.effects: list[Effect] = []
         self.events: list[Event] = []
         self.logs: list[Log] = []
+        self.unheard: set[int] = set()  # ranks whose IOPub is not read
         self.exits: list[int] = []
         self.launches: list[Launch] = []
         self.asking: Asking | None = None
@@ -252,6 +254,9 @@ class World:
                 self.lookouts.append(effect)
             case Preload():
                 self.preloads.append(effect)
+            case Listen():
+                ranks = set(effect.ranks)
+                self.unheard = self.unheard - ranks if effect.on else self.unheard | ranks
             case Log():
                 self.logs.append(effect)
             case Exit():

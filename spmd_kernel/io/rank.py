@@ -24,7 +24,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
-QUEUE = 8  # IOPub messages of a rank that wait here; those after them wait in its process
+ACK, QUANTUM = b"\0spmd-read", 1 << 16  # as in `rank/flow.py`: so many bytes were read
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]
@@ -133,8 +133,8 @@ class RankLink:
 class RankSockets:
     """DEALERs for shell, control and stdin under one routing id, a SUB for IOPub.
 
-    Nothing is dropped.  What we send does not wait, for the rank is ours; what it publishes waits in
-    its process, where it has a bound, rather than here.
+    Nothing is dropped and nothing waits: no high-water marks, for the rank is ours.  It is told how much
+    was read, and sees to it that not too much is under way (`rank/flow.py`).
     """
 
     def __init__(
@@ -146,6 +146,8 @@ class RankSockets:
     ) -> None:
         self._loop = loop
         self._receive = receive
+        self._unacknowledged = 0  # bytes
+        self._is_odd = False
         self._sockets: dict[Channel, LoopSocket] = {}
         self._farewell: _Disconnected | None = None
         routing_id = secrets.token_hex(8).encode()  # one for all: ranks route stdin by shell's
@@ -157,8 +159,27 @@ class RankSockets:
 
     def _received(self, channel: Channel, frames: list[bytes]) -> None:
         self._receive(channel, frames)
-        if self._farewell is not None and channel == "iopub":
-            self._farewell.heard()
+        if channel == "iopub":
+            self._acknowledge(sum(map(len, frames)))
+            if self._farewell is not None:
+                self._farewell.heard()
+
+    def _acknowledge(self, size: int) -> None:
+        """Tell the rank what was read: how else could it wait when it says too much?
+
+        The only way from a subscriber to its publisher are subscriptions.
+        """
+        self._unacknowledged += size
+        while self._unacknowledged >= QUANTUM:
+            self._unacknowledged -= QUANTUM
+            self._is_odd = not self._is_odd
+            socket = self._sockets["iopub"].socket
+            if socket.closed:
+                return
+            if self._is_odd:
+                socket.subscribe(ACK)
+            else:
+                socket.unsubscribe(ACK)
 
     def send(self, channel: Channel, frames: Frames) -> None:
         self._sockets[channel].send(frames)
@@ -222,8 +243,7 @@ class _Disconnected:
 def _socket(context: Context, channel: Channel, routing_id: bytes) -> zmq.Socket[bytes]:
     socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
     socket.linger = 0
-    socket.sndhwm = 0
-    socket.rcvhwm = QUEUE if channel == "iopub" else 0
+    socket.sndhwm = socket.rcvhwm = 0
     socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT
     if channel == "iopub":
         socket.subscribe(b"")

@@ -1,8 +1,12 @@
 """Whoever prints faster than it is read waits, and nothing is lost or piled up meanwhile.
 
-ipykernel hands all that a cell says to its IOPub thread, that hands it to ZeroMQ, and none of the two
-has a bound in bytes.  Here each has one, and beyond it the thread that prints waits, as it would for
-a terminal.  Stop ends that wait.  Executed by path in a rank; must not need our package.
+ipykernel hands all that a cell says to its IOPub thread, that hands it to ZeroMQ's, which pass it on
+to the reader's, and none of them has a bound in bytes.  High-water marks would be one in messages,
+and at it ZeroMQ drops, or loses what is under way when this process dies.  So the reader says how much
+it has read (`ACK`), and a thread that prints waits while too much is under way, as it would for a
+terminal.  Stop ends that wait.  A reader that says nothing is not waited for.
+
+Executed by path in a rank; must not need our package.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-CHUNK = 1 << 15  # characters of text that are sent without waiting for the next flush
+ACK = (
+    b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
+)
+QUANTUM = 1 << 16  # bytes
+WINDOW = 1 << 19  # bytes of messages that may be under way to a reader that tells
 UNSENT = 1 << 16  # bytes of messages that may wait for the IOPub thread
-# Messages that may wait in ZeroMQ's.  Not fewer: libzmq counts what its thread has taken in steps of
-# half the mark that held before, so up to so many that were sent already may still count as waiting.
-# With a mark that they reach nothing would be sent ever again.
-QUEUE = 32
-LONG = 3600.0  # seconds: `flush` waits as long as its text does
+CHUNK = 1 << 15  # characters of text that are sent without waiting for the next flush
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 
 
@@ -31,34 +35,43 @@ class Flow:
         self._schedule = thread.schedule
         self._pid = os.getpid()
         self._unsent = 0
+        self._unread = 0
+        self._is_told = False  # the reader tells what it has read
         self._changed = threading.Condition()
         self._send = thread.send_multipart
         thread.send_multipart = self.send_multipart
-        thread.schedule(self._bound)  # sockets are not thread-safe
+        thread.schedule(self._prepare)  # sockets are not thread-safe
 
-    def _bound(self) -> None:
-        """Where ZeroMQ's queue is full, a send waits and drops nothing."""
-        import zmq
-
-        socket = self._thread.socket
+    def _prepare(self) -> None:
         # Changes the connections that exist. Later ones get what the socket was bound with: so this
         # must run once the kernel's front has connected.
         with contextlib.suppress(Exception):
-            socket.setsockopt(zmq.XPUB_NODROP, 1)
-            socket.set_hwm(QUEUE)
+            self._thread.socket.set_hwm(0)
+        stream = getattr(self._thread, "_xpub_stream", None)
+        if stream is not None:
+            handle = self._thread._handle_subscription
+
+            def receive(frames: Any) -> None:
+                if frames[0][1:] == ACK:
+                    self._is_told = True
+                    self._add(unread=-QUANTUM)
+                else:
+                    handle(frames)
+
+            stream.on_recv(receive)
 
     def send_multipart(self, frames: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child, which has no thread
             self._send(frames, *args, **kwargs)
             return
         size = sum([memoryview(frame).nbytes for frame in frames])
-        self._add(size)
+        self._add(size, size)
 
         def send() -> None:
             try:
                 self._thread._really_send(frames, *args, **kwargs)
             finally:
-                self._add(-size)
+                self._add(unsent=-size)
 
         self._schedule(send)
         self.wait()
@@ -82,21 +95,25 @@ class Flow:
         self.wait()
 
     def wait(self) -> None:
-        """Until not too much waits."""
-        if self._unsent > UNSENT and self._may_wait():
+        """Until not too much is under way."""
+        if self._is_too_much() and self._may_wait():
             with self._changed:
-                while self._unsent > UNSENT and self._thread.thread.is_alive():
+                while self._is_too_much() and self._thread.thread.is_alive():
                     self._changed.wait(CHECK)
+
+    def _is_too_much(self) -> bool:
+        return self._unsent > UNSENT or (self._is_told and self._unread > WINDOW)
 
     def _may_wait(self) -> bool:
         """The IOPub thread would wait for itself, and what Stop needs shall not wait for anybody."""
         me = threading.current_thread()
         return me is not self._thread.thread and me.name != "Control" and os.getpid() == self._pid
 
-    def _add(self, size: int) -> None:
+    def _add(self, unsent: int = 0, unread: int = 0) -> None:
         with self._changed:
-            self._unsent += size
-            if size < 0:
+            self._unsent += unsent
+            self._unread = max(0, self._unread + unread)
+            if unsent + unread < 0:
                 self._changed.notify_all()
 
 
@@ -154,7 +171,6 @@ def collect(stream: Any, flow: Flow) -> None:
     """Let a stream collect its text in `Buffer`, and send it in chunks."""
     stream._buffers.default_factory = Buffer
     schedule_flush = stream._schedule_flush
-    stream.flush_timeout = LONG
 
     def schedule() -> None:
         if Buffer.is_full:

@@ -47,6 +47,7 @@ class StreamLimit:
         self._spooled: list[bytes] | None = []  # until the file begins
         self._tail: deque[Publish] = deque()
         self._tail_size = 0
+        self._tail_is_cut = False  # it begins inside a line
         self._failed = False  # an error was shown, and the text before it
         self._problem = ""  # why there is no file
         self._published: list[Publish] = []
@@ -109,6 +110,7 @@ class StreamLimit:
         if shown := text[:cut]:
             self._published.append(_stream(name, shown))
             self._ends_line = shown.endswith("\n")
+        self._tail_is_cut = not self._ends_line
         self._say(f"more than {_megabytes(self._shares.limit)} of text: {self._where()}")
         return _stream(name, text[cut:])
 
@@ -121,7 +123,9 @@ class StreamLimit:
         self._tail.append(item)
         self._tail_size += len(item.content)
         while self._tail_size - len(self._tail[0].content) >= self._shares.tail:
-            self._tail_size -= len(self._tail.popleft().content)
+            content = self._tail.popleft().content
+            self._tail_size -= len(content)
+            self._tail_is_cut = not content.endswith(NEWLINE_AT_END)
         if self._size > self._next_note:
             self._next_note *= 2
             self._say(f"{_megabytes(self._size)} so far")
@@ -131,10 +135,9 @@ class StreamLimit:
         self._tail.clear()
         self._tail_size = 0
         surplus = sum(len(text) for _, text in texts) - self._shares.tail
-        if texts and surplus > 0:
-            name, first = texts[0]
-            # Labels are at the beginnings of lines: so that is where the last part begins.
-            texts[0] = name, first[first.find("\n", surplus) + 1 or len(first) :]
+        if surplus > 0 or self._tail_is_cut:
+            texts = _from_a_line_on(texts, max(0, surplus))
+        self._tail_is_cut = bool(texts) and not texts[-1][1].endswith("\n")
         shown = sum(len(text) for _, text in texts)
         place = f", all in {self._path}" if not self._problem else ""
         if shown:
@@ -163,6 +166,15 @@ class StreamLimit:
         if begin or self._size > self._shares.spool:
             self._filed += self._spooled
             self._spooled = None
+
+
+def _from_a_line_on(texts: list[tuple[str, str]], start: int) -> list[tuple[str, str]]:
+    """What begins with the first line after ``start``: labels are at the beginnings of lines."""
+    for index, (name, text) in enumerate(texts):
+        if found := text.find("\n", start) + 1:
+            return [(name, text[found:]), *texts[index + 1 :]]
+        start = 0
+    return []
 
 
 def _text(item: Publish) -> tuple[str, str]:

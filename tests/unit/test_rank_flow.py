@@ -1,0 +1,168 @@
+"""What bounds a rank's memory: text is sent in chunks, who prints waits, IPython does not keep it all."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spmd_kernel.io import rank as reader
+from spmd_kernel.rank import flow
+from spmd_kernel.rank.flow import ACK, CHUNK, QUANTUM, WINDOW, Buffer, Flow
+from spmd_kernel.rank.remembered import ALL, CELL, Book
+
+
+class Thread:
+    """IOPubThread, as far as `Flow` knows it; what is scheduled is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.events: deque[Callable[[], None]] = deque()
+        self.sent: list[Any] = []
+        self.socket = self
+        self._xpub_stream = self
+        self.subscribed: list[Any] = []
+
+    def schedule(self, event: Callable[[], None]) -> None:
+        self.events.append(event)
+
+    def send_multipart(self, frames: Any) -> None:
+        raise AssertionError("not past the flow")
+
+    def _really_send(self, frames: Any) -> None:
+        self.sent.append(frames)
+
+    def set_hwm(self, mark: int) -> None:
+        assert mark == 0
+
+    def on_recv(self, receive: Callable[[Any], None]) -> None:
+        self.receive = receive
+
+    def _handle_subscription(self, frames: Any) -> None:
+        self.subscribed.append(frames)
+
+    def work(self) -> None:
+        while self.events:
+            self.events.popleft()()
+
+
+def printing(made: Flow, frames: list[bytes]) -> threading.Thread:
+    thread = threading.Thread(target=made.send_multipart, args=(frames,), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_both_sides_mean_the_same() -> None:
+    assert (reader.ACK, reader.QUANTUM) == (flow.ACK, flow.QUANTUM)
+
+
+def test_who_prints_waits_while_too_much_is_unsent() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    waiting = printing(made, [b"x" * (flow.UNSENT + 1)])
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    thread.work()
+    waiting.join(20)
+    assert not waiting.is_alive() and len(thread.sent) == 1
+
+
+def test_who_prints_waits_while_too_much_is_unread_by_a_reader_that_tells() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    for kind in (b"\1", b"\0"):
+        thread.receive([kind + ACK])  # the reader tells
+    thread.receive([b"\1other"])
+    assert thread.subscribed == [[b"\1other"]]
+    waiting = printing(made, [b"x" * (WINDOW + QUANTUM)])
+    while waiting.is_alive() and not thread.sent:
+        thread.work()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    thread.receive([b"\1" + ACK])
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+def test_a_reader_that_tells_nothing_is_not_waited_for() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    waiting = printing(made, [b"x" * (WINDOW + QUANTUM)])
+    while waiting.is_alive():
+        thread.work()
+    assert len(thread.sent) == 1
+
+
+def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    made.send_multipart([b"x" * (flow.UNSENT + 1)])  # this is its own thread
+    control = threading.Thread(target=made.send_multipart, args=([b"status"],), name="Control")
+    control.start()
+    control.join(20)
+    assert not control.is_alive()
+
+
+def test_text_leaves_in_chunks_that_end_where_a_call_of_write_did() -> None:
+    buffer = Buffer()
+    pieces = [f"{number:05}\n" for number in range(CHUNK // 2)]
+    for piece in pieces:
+        buffer.write(piece)
+    chunks = list(buffer.chunks())
+    assert "".join(chunks) == "".join(pieces) == buffer.getvalue()
+    assert len(chunks) == 3
+    assert all(len(chunk) <= CHUNK + 6 and chunk.endswith("\n") for chunk in chunks)
+
+
+@pytest.mark.parametrize("text", ["x" * 10 * CHUNK, ("x" * 79 + "\n") * 5000, "short"])
+def test_a_huge_piece_is_parted_at_lines_if_it_has_any(text: str) -> None:
+    buffer = Buffer()
+    buffer.write(text)
+    chunks = list(buffer.chunks())
+    assert "".join(chunks) == text
+    assert all(len(chunk) <= 2 * CHUNK for chunk in chunks)
+    if "\n" in text:
+        assert all(chunk.endswith("\n") for chunk in chunks)
+
+
+class Output:
+    """``HistoryOutput`` of IPython."""
+
+    def __init__(self, output_type: str, bundle: dict[str, Any]):
+        self.output_type = output_type
+        self.bundle = bundle
+
+
+def test_ipython_keeps_the_beginning_of_what_a_cell_prints() -> None:
+    book = Book()
+    output = Output("out_stream", {"stream": []})
+    book[1].append(output)
+    for _ in range(1000):
+        output.bundle["stream"].append("x" * 10_000)
+    kept = sum(map(len, output.bundle["stream"]))
+    assert CELL * 0.9 < kept <= CELL
+    book.setdefault(1, []).append(Output("display_data", {"text/plain": "x" * CELL}))
+    assert len(book[1]) == 1
+
+
+def test_a_cell_whose_first_output_is_too_large_has_one_all_the_same() -> None:
+    book = Book()
+    book[1].append(Output("display_data", {"image/png": "x" * 2 * CELL}))
+    assert [output.bundle for output in book[1]] == [{}]
+    stream = Output("out_stream", {"stream": []})
+    book[1].append(stream)
+    stream.bundle["stream"].append("text")
+    assert list(stream.bundle["stream"]) == ["text"]
+
+
+def test_of_many_cells_the_newest_are_kept() -> None:
+    book = Book()
+    for count in range(1, 100):
+        book[count].append(Output("display_data", {"image/png": "x" * (CELL // 2)}))
+    assert book.size <= ALL and 99 in book and 1 not in book
+    book.clear()
+    assert not book and book.size == 0
