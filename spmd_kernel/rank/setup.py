@@ -258,7 +258,8 @@ def watch_pipe(stream: Any) -> None:
 
     # An empty context: what it reads belongs to the cell at hand, not to the one that began it.
     run = contextvars.Context().run
-    stream.watch_fd_thread = threading.Thread(target=run, args=(watch,), daemon=True)
+    name = f"spmd-kernel fd {fd}"
+    stream.watch_fd_thread = threading.Thread(target=run, args=(watch,), name=name, daemon=True)
     stream.watch_fd_thread.start()
 
 

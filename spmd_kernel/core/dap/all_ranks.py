@@ -211,7 +211,7 @@ def evaluate_on_all(
     rank = frame.rank if frame is not None else debugger.focus
     stop = debugger.debuggees.stop_of(rank) if rank is not None else None
     if rank is None or stop is None:
-        code = f"eval({expression!r}, get_ipython().user_ns)"
+        code = f"eval({expression!r}, __import__('IPython').get_ipython().user_ns)"
         for each in debugger.live:
             requests[each] = Request("evaluate", {"expression": code, "context": "repl"})
     else:

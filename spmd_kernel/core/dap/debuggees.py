@@ -34,6 +34,7 @@ class Debuggee:
     generation: int
     attached: bool = False
     at_work: bool = False  # its main thread serves a request of its shell
+    ours: bool = False  # a request of our own
     ended: bool = False  # it said `terminated`
     stop: Stop | None = None
     armed: bool = False  # it was told to step, and has not stopped since

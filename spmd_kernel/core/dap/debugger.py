@@ -23,7 +23,7 @@ from .base import Ask, Call, Stops
 from .breakpoints import Store
 from .debuggees import Debuggees, choose
 from .ids import MAIN, Table, Threads
-from .lifecycle import join
+from .lifecycle import join, pass_on
 from .nodes import Node
 from .repair import REPAIR
 from .session import Session
@@ -197,6 +197,9 @@ class Debugger:
         if found.stop.tid == MAIN and not found.at_work:
             self._repair(rank)  # its cell was over before the event came
             return
+        if found.ours and found.stop.reason == "step":
+            self._play(pass_on(self, rank), lambda _: None)
+            return
         self.stage.cancel(("dap-step", rank))
         for session in self._attached():
             session.policy.stopped(rank)
@@ -244,7 +247,7 @@ class Debugger:
         found = self.debuggees.of(rank)
         if found is None or parent.get("msg_type") in BESIDE or parent.get("subshell_id"):
             return
-        found.at_work = busy
+        found.at_work, found.ours = busy, self.stage.is_own(parent)
         if not busy:
             self._cell_over(rank)
             self._check_waits()

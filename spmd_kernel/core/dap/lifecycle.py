@@ -128,6 +128,12 @@ def kept(debugger: Debugger, command: str) -> dict[str, Any]:
     return merged
 
 
+def pass_on(debugger: Debugger, rank: Rank) -> Script:
+    """A step that was armed when its cell ended stops what comes next: our repair of just that."""
+    for stop in debugger.debuggees.resume([rank], steps=False).values():
+        yield Ask({rank: Request("continue", {"threadId": stop.tid})})
+
+
 # ---------------------------------------------------------------- breakpoints
 
 

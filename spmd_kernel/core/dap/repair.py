@@ -4,7 +4,8 @@
   no breakpoint stops it any more (debugpy#706, ipykernel#821).
 * A step off the last line of a cell stays armed, and stops inside IPython in the next one.
 
-The thread's state is set to what it is in a thread that runs, and only then is it traced again:
+The second stops at the first line of this, too: a step that ends in a request of our own goes on by
+itself (`lifecycle.pass_on`).  The thread's state is set to what it is in a thread that runs, and only then is it traced again:
 tracing alone would go on with the old state, and hang.
 """
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..debugger import Debugger
 
 # Threads of ipykernel and of ours (see rank/setup.py), which no user has started.
-HELPERS = ("IPythonHistorySavingThread", "Heartbeat", "IOPub", "Control", "Shell channel")
+HELPERS = ("IPythonHistorySavingThread", "Heartbeat", "IOPub", "Control", "Shell channel", "spmd-kernel")
+NAMELESS = ("Thread-1", "Thread-2", "Thread-3", "Thread-4")  # as ipykernel has it; a function follows else
 MAIN_NAME = "MainThread"
 FRAMES = 6  # that a message shows
 
@@ -49,7 +50,7 @@ def _state(call: Call, rank: Rank, reply: Reply) -> str:
 
 def _is_helper(thread: Mapping[str, Any]) -> bool:
     name = str(thread.get("name", ""))
-    return name.startswith(HELPERS) or "_watch_pipe_fd" in name or name.endswith("(watch)")
+    return name.startswith(HELPERS) or name in NAMELESS or "_watch_pipe_fd" in name
 
 
 def _stack_trace(call: Call) -> Script:
