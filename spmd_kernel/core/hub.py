@@ -149,6 +149,7 @@ class Hub:
             self.performer.perform,
             self.performer.play,
         )
+        self.cells.rounds.examined = lambda: self.debugger.debuggees.stopped
         self.requests = Requests(
             self.stage,
             self,

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 SCOPE = "All ranks"
 WHERE = "(where)"
-TOGETHER = 0.5  # seconds after a stop that others have to stop as well, before they count as running
+TOGETHER = (
+    0.5  # seconds after a stop that others have to stop as well, before they count as running
+)
 RUNNING = "running"
 IDLE = "not in a cell"
 
@@ -38,12 +40,17 @@ class Place:
     depth: int  # from the bottom
 
 
+def name_of(frame: Frame) -> str:
+    """The function's; debugpy adds a remark where an exception stopped it."""
+    return str(frame.get("name", "")).removesuffix(" (Current frame)")
+
+
 def matching(frames: Sequence[Frame], place: Place, path_of: Mapping[int, str]) -> Frame | None:
     """The frame of a rank that matches; ``path_of``: paths for clients, by index."""
     alike = [
         (len(frames) - index, frame)
         for index, frame in enumerate(frames)
-        if path_of.get(index) == place.path and frame.get("name") == place.name
+        if path_of.get(index) == place.path and name_of(frame) == place.name
     ]
     same = [frame for depth, frame in alike if depth == place.depth]
     found = same or [frame for _, frame in alike] or list(frames)
@@ -99,13 +106,10 @@ def _absence(debugger: Debugger, rank: Rank, reply: Reply | None) -> str:
     return RUNNING if debugger.in_cell(rank) else IDLE
 
 
-def _place(
-    debugger: Debugger, rank: Rank, frames: Sequence[Frame], own: int
-) -> Place | None:
+def _place(debugger: Debugger, rank: Rank, frames: Sequence[Frame], own: int) -> Place | None:
     for index, frame in enumerate(frames):
         if frame.get("id") == own:
-            name = str(frame.get("name", ""))
-            return Place(_path(debugger, rank, frame), name, len(frames) - index)
+            return Place(_path(debugger, rank, frame), name_of(frame), len(frames) - index)
     return None
 
 
@@ -131,7 +135,7 @@ def everywhere(debugger: Debugger, node: Everywhere) -> Script:
     found = {r: reply.items("variables") for r, reply in replies.items() if reply.success}
     unheard = {r: "not answering" for r in matched.frames if r not in found}
     where = {
-        **{r: f"{f.get('name', '')}:{f.get('line', '?')}" for r, f in matched.frames.items()},
+        **{r: f"{name_of(f)}:{f.get('line', '?')}" for r, f in matched.frames.items()},
         **matched.others,
         **unheard,
     }

@@ -5,6 +5,7 @@
     running --stopped event--> stopped --we let it go on--> running
                                   |--continued event-------> running
                                   |--its cell ended (SIGINT)-> running, and in need of repair
+                                  |--continued, unasked (SIGINT)-> the same
 
 Nobody else resumes a rank that is stopped, and a rank that is not stopped is never told to go on: that
 request would get no answer from ipykernel, and no later one either (ipykernel#1255).
@@ -38,6 +39,7 @@ class Debuggee:
     ended: bool = False  # it said `terminated`
     stop: Stop | None = None
     armed: bool = False  # it was told to step, and has not stopped since
+    broken: bool = False  # an interrupt hit its debugger
     last: int = -1  # its own number of the last `continued` event
 
 
@@ -99,6 +101,7 @@ class Debuggees:
         if found is None:
             return False
         found.last = max(found.last, seq)
+        found.broken |= found.stop is not None  # nobody told it to: an interrupt did
         found.stop = None
         return True
 
@@ -122,8 +125,9 @@ class Debuggees:
         found = self.all.get(rank)
         if found is None or not found.attached:
             return False, False
-        stopped, broken = found.stop is not None, found.stop is not None or found.armed
-        found.stop, found.armed = None, False
+        stopped = found.stop is not None
+        broken = stopped or found.armed or found.broken
+        found.stop, found.armed, found.broken = None, False, False
         return stopped, broken
 
 

@@ -32,6 +32,8 @@ from .translate import Translator
 
 # Requests that ipykernel serves on its control thread: they say nothing of the main one.
 BESIDE = {"debug_request", "interrupt_request", "shutdown_request", "usage_request"}
+# What debugpy says then, and that it will stop at nothing any more.
+HIT = "raised from within the callback set in sys."
 STEP_SECONDS = 3.0  # a single rank that is not back from a step is told of
 
 
@@ -182,7 +184,9 @@ class Debugger:
                 told = self.translator.out(rank, body)
                 for session in self._attached():
                     session.policy.thread(told)
-            case "initialized" | "process" | "exited" | "debugpySockets" | "debugpyWaitingForServer":
+            case (
+                "initialized" | "process" | "exited" | "debugpySockets" | "debugpyWaitingForServer"
+            ):
                 pass
             case _:
                 if rank == min(self.live, default=rank):  # all ranks say the same, as a rule
@@ -234,6 +238,9 @@ class Debugger:
     def _output(self, rank: Rank, body: dict[str, Any]) -> None:
         if body.get("category") == "telemetry":
             return
+        if HIT in str(body.get("output")):
+            self._hit(rank)
+            return
         told = self.translator.out(rank, body)
         text = told.get("output")
         if self.size > 1 and isinstance(text, str):
@@ -241,6 +248,13 @@ class Debugger:
             prefix = label((rank,), self.size)
             told["output"] = label_lines(prefix, text.removesuffix("\n")) + end
         self.post("output", told)
+
+    def _hit(self, rank: Rank) -> None:
+        """An interrupt came while its debugger was at work: mended as soon as the cell is over."""
+        found = self.debuggees.all[rank]
+        found.broken = True
+        if not found.at_work:
+            self._repair(rank)
 
     def status(self, rank: Rank, parent: Header, *, busy: bool) -> None:
         """Whether the rank's main thread is at a request."""

@@ -68,7 +68,9 @@ class FocusOnly:
         self._timer = timer
         self._cancel = cancel
         self.focus: Rank | None = None  # the rank looked at, stopped or not
-        self._told: tuple[Rank, int] | None = None  # the rank and thread that the client sees stopped
+        self._told: tuple[Rank, int] | None = (
+            None  # the rank and thread that the client sees stopped
+        )
         self._awaited: Rank | None = None
 
     def resumed(self, ranks: Iterable[Rank]) -> None:

@@ -58,5 +58,3 @@ class _Request:
             ToFront(event.channel, event.idents, "debug_reply", dumps(response), header)
         )
         self._stage.status("idle", header)
-
-

@@ -49,7 +49,11 @@ def routed(call: Call, seconds: float = ANSWER_SECONDS) -> Script:
 def focus_or_first(call: Call) -> Rank:
     """Raises `UsageError` if no rank takes part."""
     rank = call.debugger.focus_of(call.session)
-    rank = min(call.debugger.live or call.debugger.debuggees.ranks, default=None) if rank is None else rank
+    rank = (
+        min(call.debugger.live or call.debugger.debuggees.ranks, default=None)
+        if rank is None
+        else rank
+    )
     if rank is None:
         raise UsageError("the debugger is not started")
     return rank

@@ -37,7 +37,9 @@ class Translator:
         self.threads = threads
         self.frames = Table("frame")
         self.variables = Table("variable", numbers)
-        self.explored = Table("variable", numbers)  # of no frame: ipykernel's own explorer of globals
+        self.explored = Table(
+            "variable", numbers
+        )  # of no frame: ipykernel's own explorer of globals
         self.files = Table("source")
 
     def drop(self, rank: Rank) -> None:

@@ -31,7 +31,11 @@ def _kept(call: Call) -> Script:
 
 
 COMMANDS = (
-    Command("setBreakpoints", "breakpoints of a file, by rank where a condition says so", _set_breakpoints),
+    Command(
+        "setBreakpoints",
+        "breakpoints of a file, by rank where a condition says so",
+        _set_breakpoints,
+    ),
     Command("setExceptionBreakpoints", "which exceptions stop a rank", _kept),
     Command("setFunctionBreakpoints", "functions that stop a rank", _kept),
 )

@@ -19,8 +19,20 @@ if TYPE_CHECKING:
     from ..debugger import Debugger
 
 # Threads of ipykernel and of ours (see rank/setup.py), which no user has started.
-HELPERS = ("IPythonHistorySavingThread", "Heartbeat", "IOPub", "Control", "Shell channel", "spmd-kernel")
-NAMELESS = ("Thread-1", "Thread-2", "Thread-3", "Thread-4")  # as ipykernel has it; a function follows else
+HELPERS = (
+    "IPythonHistorySavingThread",
+    "Heartbeat",
+    "IOPub",
+    "Control",
+    "Shell channel",
+    "spmd-kernel",
+)
+NAMELESS = (
+    "Thread-1",
+    "Thread-2",
+    "Thread-3",
+    "Thread-4",
+)  # as ipykernel has it; a function follows else
 MAIN_NAME = "MainThread"
 FRAMES = 6  # that a message shows
 
@@ -115,7 +127,12 @@ def _explored(call: Call, rank: Rank, own: int) -> Script:
         raise UsageError(f"rank {rank} is stopped: look at the variables of its frames")
     reply = yield from one(call, rank, {**call.arguments, "variablesReference": own})
     rows = [
-        {**row, "variablesReference": debugger.translator.explored.out(rank, row.get("variablesReference", 0))}
+        {
+            **row,
+            "variablesReference": debugger.translator.explored.out(
+                rank, row.get("variablesReference", 0)
+            ),
+        }
         for row in reply.items("variables")
     ]
     return {"variables": rows}

@@ -56,7 +56,9 @@ def _pause(call: Call) -> Script:
     """Ranks that run a cell: in an idle one it would wait for the next."""
     require_started(call)
     debugger, named = call.debugger, _named(call)
-    running = [r for r in debugger.live if debugger.in_cell(r) and not debugger.debuggees.is_stopped(r)]
+    running = [
+        r for r in debugger.live if debugger.in_cell(r) and not debugger.debuggees.is_stopped(r)
+    ]
     if call.arguments.get("singleThread") is True and named is not None:
         running = [rank for rank in running if rank == named[0]]
     if not running:

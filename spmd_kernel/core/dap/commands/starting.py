@@ -85,9 +85,7 @@ def _disconnect(call: Call) -> Script:
 
 def _terminate(call: Call) -> Script:
     yield from ()
-    raise UsageError(
-        "a debugger does not end ranks", "disconnect it; `%restart` starts ranks anew"
-    )
+    raise UsageError("a debugger does not end ranks", "disconnect it; `%restart` starts ranks anew")
 
 
 COMMANDS = (
