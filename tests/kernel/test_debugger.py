@@ -245,7 +245,7 @@ def test_the_scope_of_all_ranks(four: Dap) -> None:
     four.until_stopped({0, 1, 2, 3})
     frame = four.frames(stop["threadId"])[0]
     rows = four.scope(frame, "All ranks")
-    assert list(rows)[0] == "(where)" and rows["(where)"]["value"] == "g:6"
+    assert next(iter(rows)) == "(where)" and rows["(where)"]["value"] == "g:6"
     assert rows["n"]["value"] == "0: 0 | 1: 1 | 2: 2 | 3: 3"
     assert rows["d"]["value"] == "0-2: {'k': 1} | 3: {'k': [2]}"
     assert "0x…" in rows["o"]["value"] and "|" not in rows["o"]["value"]

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ..content import read
 from ..conversation import Conversations, Script, Talk
+from ..errors import UsageError
 from ..model import Header, Message, Rank, ToRank
 from ..outputs.labels import label, label_lines
 from ..slot import Slot
@@ -34,6 +35,7 @@ from .translate import Translator
 BESIDE = {"debug_request", "interrupt_request", "shutdown_request", "usage_request"}
 # What debugpy says then, and that it will stop at nothing any more.
 HIT = "raised from within the callback set in sys."
+CLOSING = "the kernel shuts down"
 STEP_SECONDS = 3.0  # a single rank that is not back from a step is told of
 
 
@@ -77,6 +79,7 @@ class Debugger:
         self.capabilities: dict[str, Any] = {}
         self._waits: list[tuple[Stops, Callable[[], None]]] = []
         self._keys = 0
+        self._closed = False
 
     # ---------------------------------------------------------------- looking
 
@@ -116,6 +119,8 @@ class Debugger:
         """What serves a request; it returns the body of the response."""
         from .commands import COMMANDS, default
 
+        if self._closed:
+            raise UsageError(CLOSING)
         command = COMMANDS.get(call.command)
         return command.play(call) if command is not None else default(call)
 
@@ -128,8 +133,9 @@ class Debugger:
 
     def close(self) -> None:
         """The kernel shuts down."""
+        self._closed = True
         for session in self.sessions:
-            session.close("the kernel shuts down")
+            session.close(CLOSING)
 
     # ---------------------------------------------------------------- waiting for stops
 
