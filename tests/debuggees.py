@@ -45,6 +45,8 @@ class FakeDebuggee:
         assert not (command == "initialize" and busy), "it would block until the cell ends"
         if command in self.silent:
             return None
+        if command == "attach" and self.attached:
+            return {"type": "response", "success": False, "message": "Session is already started"}
         if command in self.fails:
             return {"type": "response", "success": False, "message": f"{command}: no"}
         body = self._body(command, arguments)
@@ -59,7 +61,7 @@ class FakeDebuggee:
                 self.started = True
                 return dict(CAPABILITIES)
             case "attach":
-                assert self.started and not self.attached
+                assert self.started
                 self.attached = True
                 self.event("initialized")
             case "disconnect":
@@ -105,7 +107,12 @@ class FakeDebuggee:
 
     def _variables(self) -> list[dict[str, Any]]:
         return [
-            {"name": name, "value": value, "type": "t", "variablesReference": DICT * (value[0] == "{")}
+            {
+                "name": name,
+                "value": value,
+                "type": "t",
+                "variablesReference": DICT * (value[0] == "{"),
+            }
             for name, value in self.locals.items()
         ]
 

@@ -530,7 +530,11 @@ class World:
         for _ in range(1000):
             if sent.finished:
                 return sent.reply
-            ours = [f for f in self.ranks.values() if f.inbox and self.hub.stage.is_own(f.inbox[0].header)]
+            ours = [
+                f
+                for f in self.ranks.values()
+                if f.inbox and self.hub.stage.is_own(f.inbox[0].header)
+            ]
             if self.step_of_debuggers():
                 continue
             if ours and not ours[0].waits:
@@ -559,10 +563,17 @@ class World:
         kind = request.msg_type.replace("_request", "_reply")
         reply: Any = self._about_subshells(fake, request)
         if request.msg_type == "debug_request":
-            reply = fake.debuggee.answer(json.loads(request.content), busy=bool(fake.inbox))
+            reply = fake.debuggee.answer(json.loads(request.content), self.runs_a_cell(fake))
         if reply is not None:
             self.say(fake, "control", kind, reply, request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
+
+    def runs_a_cell(self, fake: FakeRank) -> bool:
+        """Or has it in its queue."""
+        return not fake.liar and any(
+            request.msg_type == "execute_request" and not self.hub.stage.is_own(request.header)
+            for request in fake.inbox
+        )
 
     def tell_event(self, fake: FakeRank) -> None:
         event = fake.debuggee.events.pop(0)

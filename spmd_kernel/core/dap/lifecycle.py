@@ -19,6 +19,8 @@ from .repair import ANOTHER_PORT
 if TYPE_CHECKING:
     from .debugger import Debugger
 
+ATTACHED = "already started"  # debugpy's answer to a second attach: the first one was slow
+
 
 def failures(replies: Mapping[Rank, Reply], *, named: bool) -> str:
     """Why it did not do well on some ranks, equal reasons once; empty if it did on all."""
@@ -85,7 +87,7 @@ def attach_ranks(debugger: Debugger, ranks: Iterable[Rank]) -> Script:
     )
     for rank, reply in replies.items():
         found = debugger.debuggees.of(rank)
-        if reply.success and found is not None:
+        if found is not None and (reply.success or ATTACHED in reply.message):
             found.attached = True
     return replies
 

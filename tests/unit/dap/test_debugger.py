@@ -357,7 +357,7 @@ def test_a_rank_dies_while_it_is_asked() -> None:
     world.die(world.ranks[1])
     world.quiet()
     assert sent.reply["success"]
-    assert [r["state"] for r in sent.reply["body"]["spmd"]["ranks"]][0] == "running"
+    assert next(r["state"] for r in sent.reply["body"]["spmd"]["ranks"]) == "running"
 
 
 def test_shutdown_answers_what_waits() -> None:
