@@ -100,6 +100,8 @@ class FakeRank:
         for msg_id in self.questions.keys() - self.beside:  # input() raises KeyboardInterrupt
             del self.questions[msg_id]
         if self.debuggee.stopped:
+            under_way = [json.loads(message.content) for message in self.control]
+            self.debuggee.excused |= {content.get("seq", 0) for content in under_way}
             self.debuggee.go_on()
 
     def hear(self, answer: Message) -> None:
@@ -520,6 +522,12 @@ class World:
 
     # ---------------------------------------------------------------- debuggers
 
+    @property
+    def debugs(self) -> bool:
+        """A client waits for an answer of the debugger."""
+        kind = "debug_request"
+        return any(s.message.msg_type == kind and not s.finished for s in self.sent.values())
+
     def debug(self, command: Any, **arguments: Any) -> Sent:
         content = {"type": "request", "seq": 5, "command": command, "arguments": arguments}
         return self.ask("debug_request", content, channel="control")
@@ -637,7 +645,7 @@ class World:
                 self.answer_subshell(fake, busy[0])
             elif fake.debuggee.events:
                 self.tell_event(fake)
-            elif fake.debuggee.stopped:
+            elif fake.debuggee.stopped and not self.debugs:
                 self.debug("continue", threadId=1)
             elif fake.inbox and not fake.waits:
                 self.answer_shell(fake)

@@ -192,6 +192,8 @@ class Hub:
             self._dispatch(event)
             self.cells.next()
             self.subshells.go_on()
+            if self.debugger.is_on:
+                self.debugger.note(self.stage.effects)
             self.status_comms.after(event)
         except BadMessage as error:
             self.stage.log("warning", f"dropped: {error}")

@@ -120,6 +120,10 @@ DEBUG: list[tuple[Any, dict[str, Any]]] = [
     ("debugInfo", {}),
     ("dumpCell", {"code": "x = 1"}),
     ("setBreakpoints", {"source": {"path": "/cells/5.py"}, "breakpoints": [{"line": 3}]}),
+    (
+        "setBreakpoints",
+        {"source": {"path": "p"}, "breakpoints": [{"line": 1, "condition": "RANK == 1"}]},
+    ),
     ("setBreakpoints", {"source": {"path": "p"}, "breakpoints": [{"condition": "RANK == 1"}, 5]}),
     ("setExceptionBreakpoints", {"filters": ["raised"]}),
     *[("continue", {"threadId": 1})] * 3,

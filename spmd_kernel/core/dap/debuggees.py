@@ -19,6 +19,8 @@ from typing import Any
 
 from ..model import Rank
 
+INTERRUPT_SECONDS = 2.0  # a rank that is still stopped so long after one ignores interrupts
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
@@ -40,6 +42,7 @@ class Debuggee:
     stop: Stop | None = None
     armed: bool = False  # it was told to step, and has not stopped since
     broken: bool = False  # an interrupt hit its debugger
+    interrupted: float = float("-inf")  # when
     last: int = -1  # its own number of the last `continued` event
 
 
@@ -71,6 +74,15 @@ class Debuggees:
     @property
     def stopped(self) -> tuple[Rank, ...]:
         return tuple(rank for rank, d in self.all.items() if d.stop is not None)
+
+    def resumable(self, at: float) -> tuple[Rank, ...]:
+        """Stopped, and not about to go on because of an interrupt."""
+        return tuple(r for r in self.stopped if at - self.all[r].interrupted > INTERRUPT_SECONDS)
+
+    def interrupt(self, ranks: Iterable[Rank], at: float) -> None:
+        for rank in ranks:
+            if (found := self.all.get(rank)) is not None:
+                found.interrupted = at
 
     def stop_of(self, rank: Rank) -> Stop | None:
         found = self.all.get(rank)

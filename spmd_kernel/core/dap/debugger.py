@@ -9,13 +9,13 @@ Until a client sends `initialize` there is nothing here but empty tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..content import read
 from ..conversation import Conversations, Script, Talk
 from ..errors import UsageError
-from ..model import Header, Message, Rank, ToRank
+from ..model import Effect, Header, Interrupt, Message, Rank, ToRank
 from ..outputs.labels import label, label_lines
 from ..slot import Slot
 from ..stage import Stage
@@ -284,6 +284,12 @@ class Debugger:
         self.debuggees.cell_over(rank)
         self.stage.cancel(("dap-step", rank))
         self.stage.emit(ToRank((rank,), "shell", self.stage.own_execute(REPAIR, silent=True)))
+
+    def note(self, effects: Iterable[Effect]) -> None:
+        """What the hub does: a stopped rank that is interrupted goes on by itself."""
+        for effect in effects:
+            if isinstance(effect, Interrupt):
+                self.debuggees.interrupt(effect.ranks, self.stage.at)
 
     # ---------------------------------------------------------------- who comes and goes
 

@@ -6,7 +6,7 @@ client of the debugger, as they are of a bare kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..content import dumps, read
@@ -23,7 +23,9 @@ TIMER = "jupyter"
 class JupyterTransport:
     def __init__(self, stage: Stage, debugger: Debugger):
         self._stage = stage
-        self._parent: Header = NO_HEADER  # of events: the last request, as a bare kernel has it
+        self._parent: Header = (
+            NO_HEADER  # of events: the request at hand or the last one, as a bare kernel has it
+        )
         self.session = Session(TIMER, debugger, self._event, overlay=True)
         self.policy = FocusOnly(
             debugger,
@@ -37,19 +39,23 @@ class JupyterTransport:
     def request(self, event: FromFront) -> None:
         """Raises `BadMessage` on content that is no object."""
         content = read(event.message.content)
-        self._parent = event.message.header
-        self.session.request(content, _Request(self._stage, event))
+        self.session.request(content, _Request(self._stage, event, self._serve))
+
+    def _serve(self, request: Header) -> None:
+        self._parent = request
 
     def _event(self, message: Mapping[str, Any]) -> None:
         self._stage.publish("debug_event", dumps(message), self._parent)
 
 
 class _Request:
-    def __init__(self, stage: Stage, event: FromFront):
+    def __init__(self, stage: Stage, event: FromFront, serve: Callable[[Header], None]):
         self._stage = stage
         self._event = event
+        self._serve = serve
 
     def begin(self) -> None:
+        self._serve(self._event.message.header)
         self._stage.status("busy", self._event.message.header)
 
     def end(self, response: Mapping[str, Any]) -> None:

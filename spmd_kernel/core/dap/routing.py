@@ -10,6 +10,7 @@ from ..errors import RankLost, UsageError
 from ..model import Rank
 from .base import ANSWER_SECONDS, Ask, Call, Reply, Request
 from .lifecycle import broadcast, failures
+from .translate import Reference
 
 
 def require_started(call: Call) -> None:
@@ -34,10 +35,21 @@ def one(
     return reply
 
 
+def references(call: Call) -> dict[str, Reference]:
+    """What the arguments refer to.  Frames and variables of a rank that runs are refused: ipykernel's
+    handler would fail over them, and answer nothing.  Raises `UsageError`.
+    """
+    known = call.debugger.translator.references(call.arguments)
+    for reference in known.values():
+        rank = reference.rank
+        if reference.kind in ("frame", "variable") and not call.debugger.debuggees.is_stopped(rank):
+            raise UsageError(f"stale {reference.kind}: rank {rank} runs")
+    return known
+
+
 def routed(call: Call, seconds: float = ANSWER_SECONDS) -> Script:
     """To the rank that the arguments refer to; returns it and its body for clients."""
-    debugger = call.debugger
-    known = debugger.translator.references(call.arguments)
+    debugger, known = call.debugger, references(call)
     rank = next((reference.rank for reference in known.values()), None)
     if rank is None:
         rank = focus_or_first(call)

@@ -18,7 +18,9 @@ def _set_breakpoints(call: Call) -> Script:
     path = source.get("path") if isinstance(source, Mapping) else None
     if not isinstance(path, str) or not path:
         raise UsageError("a source without a path")
-    asked = [item for item in call.arguments.items_of("breakpoints") if isinstance(item, Mapping)]
+    asked = call.arguments.items_of("breakpoints")
+    if not all(isinstance(item, Mapping) and isinstance(item.get("line"), int) for item in asked):
+        raise UsageError("a breakpoint without a line")
     points = debugger.store.set(session.name, path, asked, overlay=session.overlay)
     yield from send_breakpoints(debugger, path, call.arguments)
     return {"breakpoints": [point.as_told(path) for point in points]}

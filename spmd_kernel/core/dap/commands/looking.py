@@ -13,7 +13,7 @@ from ..base import Ask, Call, Command, Reply, Request
 from ..ids import MAIN
 from ..lifecycle import broadcast
 from ..nodes import Everywhere
-from ..routing import focus_or_first, one, require_started, routed
+from ..routing import focus_or_first, one, references, require_started, routed
 
 if TYPE_CHECKING:
     from ..debugger import Debugger
@@ -87,8 +87,7 @@ def _stack_trace(call: Call) -> Script:
 
 def _scopes(call: Call) -> Script:
     require_started(call)
-    debugger = call.debugger
-    known = debugger.translator.references(call.arguments)
+    debugger, known = call.debugger, references(call)
     if "frameId" not in known:
         raise UsageError("scopes of no frame")
     rank, body = yield from routed(call)
@@ -114,8 +113,6 @@ def _variables(call: Call) -> Script:
         return {"variables": []}
     if reference.kind == "explored":
         return (yield from _explored(call, reference.rank, reference.own))
-    if not debugger.debuggees.is_stopped(reference.rank):
-        raise UsageError(f"stale variable {number}: rank {reference.rank} runs")
     _, body = yield from routed(call)
     return body
 

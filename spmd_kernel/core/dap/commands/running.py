@@ -18,7 +18,7 @@ def _resume(call: Call) -> Script:
     require_started(call)
     debugger = call.debugger
     named = _named(call)
-    targets = debugger.debuggees.stopped
+    targets = debugger.debuggees.resumable(debugger.stage.at)
     if call.arguments.get("singleThread") is True:
         chosen = named[0] if named is not None else debugger.focus_of(call.session)
         targets = tuple(rank for rank in targets if rank == chosen)

@@ -12,7 +12,7 @@ from ..all_ranks import evaluate_on_all, rows_for_clients
 from ..base import EVALUATE_SECONDS, Call, Command, Reply
 from ..lifecycle import broadcast, failures
 from ..nodes import fold
-from ..routing import focus_or_first, one, require_started, routed
+from ..routing import focus_or_first, one, references, require_started, routed
 
 ALL = re.compile(r"\s*%all\b[ \t]*(.*)", re.DOTALL)
 UNANSWERED = "(no answer)"
@@ -61,7 +61,7 @@ def _evaluate(call: Call) -> Script:
 def _rich(call: Call) -> Script:
     """While the rank is stopped it must have a frame, or ipykernel's handler fails: the top one."""
     debugger = call.debugger
-    known = debugger.translator.references(call.arguments)
+    known = references(call)
     rank = known["frameId"].rank if "frameId" in known else _any_rank(call)
     arguments = debugger.translator.back(rank, call.arguments, known)
     stop = debugger.debuggees.stop_of(rank)
