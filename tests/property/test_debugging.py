@@ -86,7 +86,7 @@ class Debugging(Machine):
     size=st.sampled_from([1, 2, 3]),
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=40),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_debugging_of_ranks_that_do_anything(size: int, steps: list[tuple[str, int]]) -> None:
     machine = Debugging()
     machine.begin(size=size, started=True)
