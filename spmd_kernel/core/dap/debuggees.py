@@ -19,6 +19,7 @@ from typing import Any
 
 from ..model import Rank
 
+NEVER = float("-inf")
 INTERRUPT_SECONDS = 2.0  # a rank that is still stopped so long after one ignores interrupts
 
 
@@ -42,7 +43,7 @@ class Debuggee:
     stop: Stop | None = None
     armed: bool = False  # it was told to step, and has not stopped since
     broken: bool = False  # an interrupt hit its debugger
-    interrupted: float = float("-inf")  # when
+    interrupted: float = NEVER  # when an interrupt was sent that it has not shown to have heard
     last: int = -1  # its own number of the last `continued` event
 
 
@@ -114,7 +115,7 @@ class Debuggees:
             return False
         found.last = max(found.last, seq)
         found.broken |= found.stop is not None  # nobody told it to: an interrupt did
-        found.stop = None
+        found.stop, found.interrupted = None, NEVER
         return True
 
     def resume(self, ranks: Iterable[Rank], *, steps: bool) -> dict[Rank, Stop]:
@@ -140,6 +141,7 @@ class Debuggees:
         stopped = found.stop is not None
         broken = stopped or found.armed or found.broken
         found.stop, found.armed, found.broken = None, False, False
+        found.interrupted = NEVER
         return stopped, broken
 
 

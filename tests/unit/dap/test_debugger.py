@@ -455,3 +455,16 @@ def test_responses_are_rebuilt() -> None:
     assert sent.replies[0].msg_type == "debug_reply"
     numbers = [e["seq"] for e in world.debug_events]
     assert numbers == sorted(set(numbers))
+
+
+def test_a_rank_that_is_about_to_be_interrupted_is_not_told_to_go_on() -> None:
+    world = debugging(2)
+    cell_stopped(world)
+    world.ask("interrupt_request", {}, channel="control")
+    sent = world.debug("continue", threadId=1)
+    assert sent.reply["success"] and not any("continue" in commands(world, r) for r in (0, 1))
+    world.settle()
+    cell_stopped(world)
+    world.debugged("next", threadId=1)  # right after: that interrupt is over
+    assert all("next" in commands(world, rank) for rank in (0, 1))
+    world.settle()
