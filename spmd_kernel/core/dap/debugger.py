@@ -32,7 +32,10 @@ from .sources import Sources
 from .translate import Translator
 
 # Requests that ipykernel serves on its control thread: they say nothing of the main one.
-BESIDE = {"debug_request", "interrupt_request", "shutdown_request", "usage_request"}
+BESIDE = {
+    "debug_request", "interrupt_request", "shutdown_request", "usage_request",
+    "create_subshell_request", "delete_subshell_request", "list_subshell_request",
+}  # fmt: skip
 # What debugpy says then, and that it will stop at nothing any more.
 HIT = "raised from within the callback set in sys."
 CLOSING = "the kernel shuts down"
