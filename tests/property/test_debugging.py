@@ -84,12 +84,15 @@ class Debugging(Machine):
 
 @given(
     size=st.sampled_from([1, 2, 3]),
+    subshells=st.booleans(),
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=40),
 )
 @settings(max_examples=100, deadline=None)
-def test_debugging_of_ranks_that_do_anything(size: int, steps: list[tuple[str, int]]) -> None:
+def test_debugging_of_ranks_that_do_anything(
+    size: int, subshells: bool, steps: list[tuple[str, int]]
+) -> None:
     machine = Debugging()
-    machine.begin(size=size, started=True)
+    machine.begin(size=size, started=True, subshells=subshells)
     debug: Any = machine.world.debug
     for command in ("initialize", "attach"):
         debug(command)
