@@ -31,7 +31,6 @@ PARENT = os.getppid()
 NAME = "_spmd_kernel_zygote"  # our folder, as a package: not to be mistaken for anybody's
 _package = types.ModuleType(NAME)
 _package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
-_package.__file__ = os.path.abspath(__file__)  # a rank's debugger hides the frames of such modules
 sys.modules[NAME] = _package
 messages: Any = import_module(f"{NAME}.messages")
 processes: Any = import_module(f"{NAME}.processes")
