@@ -16,10 +16,13 @@ from pathlib import Path
 
 from spmd_kernel.core.control import COMMANDS
 from spmd_kernel.core.control.base import Command
+from spmd_kernel.core.dap.commands import COMMANDS as DEBUG_COMMANDS
 from spmd_kernel.core.magics import MAGICS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs/magics.md", ROOT / "docs/control.md")
+PAGES = tuple(
+    ROOT / n for n in ("README.md", "docs/magics.md", "docs/control.md", "docs/debugger.md")
+)
 WIDTH = 110
 BLOCK = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 
@@ -43,6 +46,12 @@ def control_commands() -> str:
     rows = [f"| [`{name}`](#{name}) | {COMMANDS[name].summary} |" for name in sorted(COMMANDS)]
     table = "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n"
     return "\n".join([table, *(_control_command(COMMANDS[name]) for name in sorted(COMMANDS))])
+
+
+def debug_commands() -> str:
+    """A row for each command of the debugger that is more than passed on."""
+    rows = [f"| `{name}` | {DEBUG_COMMANDS[name].summary} |" for name in sorted(DEBUG_COMMANDS)]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows]) + "\n"
 
 
 def _control_command(command: Command) -> str:
@@ -79,6 +88,7 @@ def main(check: bool) -> int:
         "magic-table": magic_table(),
         "magic-help": magic_help(),
         "control-commands": control_commands(),
+        "debug-commands": debug_commands(),
     }
     stale = []
     for page in PAGES:

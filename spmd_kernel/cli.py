@@ -201,7 +201,10 @@ def wrapper(target: Kernelspec, display_name: str, processes: int | str) -> dict
         "display_name": display_name,
         "language": target.language,
         "interrupt_mode": "message",
-        "metadata": {"spmd": {"kernel": target.name, "processes": processes}},
+        "metadata": {
+            **({"debugger": True} if target.metadata.get("debugger") is True else {}),
+            "spmd": {"kernel": target.name, "processes": processes},
+        },
     }
 
 

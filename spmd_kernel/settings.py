@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def from_environment(
         kept_outputs=_kept_outputs(environ),
         stream_limit=_stream_limit(environ),
         spill_folder=spill_folder(environ, platform),
+        cells=os.path.join(tempfile.gettempdir(), f"spmd_kernel_cells_{os.getuid()}", ""),
         front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
     )
     return Start(settings, connection_file, kernelspec, own.get("--record") or None)

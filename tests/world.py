@@ -51,6 +51,8 @@ from spmd_kernel.core.model import (
     Unblocked,
 )
 
+from .debuggees import FakeDebuggee
+
 QUIET_EXECUTE = {"silent": True, "store_history": False}
 GIB = 1 << 30
 
@@ -78,6 +80,11 @@ class FakeRank:
     broken: str = ""  # id of the request that a SIGINT hit: nothing comes of it
     live: set[str] = field(default_factory=set)  # "jax", "torch": what a magic may ask about
     count: int = 0
+    debuggee: FakeDebuggee = field(init=False)
+    at_work: bool = False  # it has said busy, of the first request of its inbox
+
+    def __post_init__(self) -> None:
+        self.debuggee = FakeDebuggee(self.rank, 1000 * self.generation + self.rank)
 
     @property
     def alive(self) -> bool:
@@ -85,13 +92,18 @@ class FakeRank:
 
     @property
     def waits(self) -> bool:
-        return bool(self.questions.keys() - self.beside) and not self.liar
+        asks = bool(self.questions.keys() - self.beside) and not self.liar
+        return asks or self.debuggee.stopped
 
     def be_interrupted(self) -> None:
         self.interrupted = True
         self.broken = self.inbox[0].msg_id if self.inbox else ""
         for msg_id in self.questions.keys() - self.beside:  # input() raises KeyboardInterrupt
             del self.questions[msg_id]
+        if self.debuggee.stopped:
+            under_way = [json.loads(message.content) for message in self.control]
+            self.debuggee.excused |= {content.get("seq", 0) for content in under_way}
+            self.debuggee.go_on()
 
     def hear(self, answer: Message) -> None:
         """An input_reply: to a question of its own that is still open."""
@@ -431,16 +443,15 @@ class World:
 
     def answer_shell(self, fake: FakeRank, error: bool = False) -> None:
         """The rank serves the oldest request of its shell from busy to idle."""
+        self.begin(fake)
+        fake.at_work = False
         self._serve(fake, fake.inbox.popleft(), error)
 
     def answer_subshell(self, fake: FakeRank, subshell: str, error: bool = False) -> None:
         """The same in a thread of its own."""
-        self._serve(fake, fake.subshells[subshell].popleft(), error)
-
-    def answer_control(self, fake: FakeRank) -> None:
-        request = fake.control.popleft()
-        kind = request.msg_type.removesuffix("_request")
-        self.say(fake, "control", f"{kind}_reply", self._about_subshells(fake, request), request)
+        request = fake.subshells[subshell].popleft()
+        self.say(fake, "iopub", "status", {"execution_state": "busy"}, request)
+        self._serve(fake, request, error)
 
     def _about_subshells(self, fake: FakeRank, request: Message) -> dict[str, Any]:
         if not self.subshells:
@@ -457,12 +468,17 @@ class World:
         return {"status": "ok"}
 
     def _serve(self, fake: FakeRank, request: Message, error: bool) -> None:
-        self.say(fake, "iopub", "status", {"execution_state": "busy"}, request)
         if b'"request_states"' in request.content:
             self.tell_states(fake, request)
         if not request.msg_type.startswith("comm_"):  # comm messages have no reply
             self.say(fake, "shell", *self._reply(fake, request, error), request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
+
+    def begin(self, fake: FakeRank) -> None:
+        """It is busy with the oldest request of its shell."""
+        if not fake.at_work:
+            fake.at_work = True
+            self.say(fake, "iopub", "status", {"execution_state": "busy"}, fake.inbox[0])
 
     def tell_states(self, fake: FakeRank, request: Message) -> None:
         """All its widgets, of which it has one, with one buffer."""
@@ -511,6 +527,86 @@ class World:
         elif content.get("store_history", True) and not content["silent"]:
             fake.count += bool(content["code"].strip())
 
+    # ---------------------------------------------------------------- debuggers
+
+    @property
+    def debugs(self) -> bool:
+        """A client waits for an answer of the debugger."""
+        kind = "debug_request"
+        return any(s.message.msg_type == kind and not s.finished for s in self.sent.values())
+
+    def debug(self, command: Any, **arguments: Any) -> Sent:
+        content = {"type": "request", "seq": 5, "command": command, "arguments": arguments}
+        return self.ask("debug_request", content, channel="control")
+
+    def debugged(self, command: Any, **arguments: Any) -> dict[str, Any]:
+        """The response, all others answering honestly; stopped ranks stay so."""
+        sent = self.debug(command, **arguments)
+        for _ in range(1000):
+            if sent.finished:
+                return sent.reply
+            ours = [
+                f
+                for f in self.ranks.values()
+                if f.inbox and self.hub.stage.is_own(f.inbox[0].header)
+            ]
+            if self.step_of_debuggers():
+                continue
+            if ours and not ours[0].waits:
+                self.answer_shell(ours[0])
+            else:
+                self.fire(min(self.timers, key=lambda key: self.timers[key]))
+        raise AssertionError("no answer")
+
+    def step_of_debuggers(self) -> bool:
+        for fake in list(self.ranks.values()):
+            if fake.control:
+                self.answer_control(fake)
+                return True
+            if fake.debuggee.events:
+                self.tell_event(fake)
+                return True
+        return False
+
+    def quiet(self) -> None:
+        """Whatever is under way between us and the ranks' debuggers."""
+        while self.step_of_debuggers():
+            pass
+
+    def answer_control(self, fake: FakeRank) -> None:
+        request = fake.control.popleft()
+        kind = request.msg_type.replace("_request", "_reply")
+        reply: Any = self._about_subshells(fake, request)
+        if request.msg_type == "debug_request":
+            reply = fake.debuggee.answer(json.loads(request.content), self.runs_a_cell(fake))
+        if reply is not None:
+            self.say(fake, "control", kind, reply, request)
+        self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
+
+    def runs_a_cell(self, fake: FakeRank) -> bool:
+        """Or has it in its queue."""
+        return not fake.liar and any(
+            request.msg_type == "execute_request" and not self.hub.stage.is_own(request.header)
+            for request in fake.inbox
+        )
+
+    def tell_event(self, fake: FakeRank) -> None:
+        event = fake.debuggee.events.pop(0)
+        self.say(fake, "iopub", "debug_event", event, None)
+
+    def stop(self, fake: FakeRank, reason: str = "breakpoint") -> None:
+        """The rank stops in what it runs."""
+        self.begin(fake)
+        fake.debuggee.stop(reason)
+
+    @property
+    def debug_events(self) -> list[dict[str, Any]]:
+        return [
+            json.loads(effect.content)
+            for effect in self.effects
+            if isinstance(effect, ToFront) and effect.msg_type == "debug_event"
+        ]
+
     def survey(self) -> None:
         self.feed(Surveyed(self.tick(), self.surveys.popleft(), self.facts))
 
@@ -554,6 +650,10 @@ class World:
                 self.answer_control(fake)
             elif busy := [key for key, inbox in fake.subshells.items() if inbox]:
                 self.answer_subshell(fake, busy[0])
+            elif fake.debuggee.events:
+                self.tell_event(fake)
+            elif fake.debuggee.stopped and not self.debugs:
+                self.debug("continue", threadId=1)
             elif fake.inbox and not fake.waits:
                 self.answer_shell(fake)
             else:

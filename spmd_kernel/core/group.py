@@ -69,6 +69,12 @@ class Group:
         return tuple(r for r, slot in self.slots.items() if slot.state is State.READY)
 
     @property
+    def can_debug(self) -> bool:
+        """Every live rank says that it has a debugger."""
+        infos = [self.slots[rank].info for rank in self.alive]
+        return bool(infos) and all("debugger" in _features(info) for info in infos)
+
+    @property
     def dead(self) -> tuple[Rank, ...]:
         return tuple(r for r, slot in self.slots.items() if slot.state is not State.READY)
 
@@ -391,3 +397,8 @@ class Group:
             if answer is None or answer[rank] is None
         }
         return tuple(rank for rank in self.alive if rank in unheard)
+
+
+def _features(info: Mapping[str, Any]) -> list[Any]:
+    features = info.get("supported_features")
+    return features if isinstance(features, list) else []

@@ -17,6 +17,8 @@ from .content import dumps
 from .control import REQUEST, needs_ranks
 from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
+from .dap.debugger import Debugger
+from .dap.jupyter import JupyterTransport
 from .desk import Desk
 from .echoes import TIMER as ECHOES
 from .echoes import Echoes
@@ -140,6 +142,14 @@ class Hub:
             self.performer.play,
             self._cell_header,
         )
+        self.debugger = Debugger(
+            self.stage,
+            self.group,
+            self.conversations,
+            self.performer.perform,
+            self.performer.play,
+        )
+        self.cells.rounds.examined = lambda: self.debugger.debuggees.stopped
         self.requests = Requests(
             self.stage,
             self,
@@ -150,6 +160,7 @@ class Hub:
             self.performer.perform,
             self.desk,
             self.subshells,
+            JupyterTransport(self.stage, self.debugger),
         )
         self.reports = Reports(
             self.stage,
@@ -164,6 +175,7 @@ class Hub:
             self.is_held,
             lambda: self.ladder.restarted,
             self.subshells,
+            self.debugger,
         )
         self._held: list[FromFront] | None = []  # what clients sent before the first ranks were up
         self._prelude = Prelude()
@@ -180,6 +192,8 @@ class Hub:
             self._dispatch(event)
             self.cells.next()
             self.subshells.go_on()
+            if self.debugger.is_on:
+                self.debugger.note(self.stage.effects)
             self.status_comms.after(event)
         except BadMessage as error:
             self.stage.log("warning", f"dropped: {error}")
@@ -250,6 +264,7 @@ class Hub:
             preload=want.preload,
         )
         self._prelude.ranks_started()
+        yield from self.debugger.join()
         return report
 
     def _started(self, report: StartReport | None, error: SpmdError | None) -> None:
@@ -320,6 +335,7 @@ class Hub:
             self._repaired(None, None)
         self._abort_all()
         self.echoes.send()
+        self.debugger.close()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more
             self._opening.close()
@@ -489,6 +505,8 @@ class Hub:
                 self.stdin.window_over()
             case _ if key == ECHOES:
                 self.echoes.send()
+            case ("dap" | "dap-stops" | "dap-step", _):
+                self.debugger.due(key)
             case _ if key == TIMER:
                 self.status_comms.due()
 

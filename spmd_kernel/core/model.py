@@ -418,6 +418,14 @@ class AppendText:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepSource:
+    """Write the text of a cell where clients of the debugger look for it: a path in `Settings.cells`."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropText:
     """Delete such a file."""
 
@@ -453,6 +461,7 @@ Effect = (
     | AppendLog
     | AppendText
     | DropText
+    | KeepSource
     | Log
     | Exit
 )
@@ -482,3 +491,4 @@ class Settings:
     kept_outputs: int = 8_000_000  # bytes of outputs kept for clients that come back
     stream_limit: int = 64_000_000  # bytes of text of one cell that are shown; 0: all of it
     spill_folder: str = "/tmp/spmd-kernel"  # where text beyond that goes
+    cells: str = ""  # folder of cells as debuggers see them, with a separator at its end

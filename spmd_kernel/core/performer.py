@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .content import dumps
 from .control.base import Alone
 from .conversation import REPORT, Script, Talk
+from .dap import base as dap
 from .errand import Errand
 from .errors import InternalError, Interrupted
 from .magics.base import Ask, Look, Page, Prepare, Run, Say, Stacks, Start
@@ -51,6 +52,8 @@ class Performer:
                 talk.wait_for(hub.subshells.create)
             case DeleteSubshell():
                 talk.wait_for(lambda resume: hub.subshells.delete(want.subshell_id, resume))
+            case dap.Ask() | dap.Stops():
+                hub.debugger.want(talk, want)
             case Run():
                 self._run(talk, want)
             case Stacks():

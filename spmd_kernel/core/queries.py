@@ -18,8 +18,8 @@ from .model import Message, Rank, Settings
 from .wants import CreateSubshell, DeleteSubshell, Inquire
 
 OURS_SECONDS = 0.25  # how long completions of our own magics wait for a rank's
-DROPPED_FEATURES = {"debugger"}  # announced once they work over all ranks
 SUBSHELLS = "kernel subshells"  # JEP 91
+DEBUGGER = "debugger"
 
 
 class QueryContext(Protocol):
@@ -31,6 +31,10 @@ class QueryContext(Protocol):
     def alive(self) -> tuple[Rank, ...]: ...
     @property
     def kernel_info(self) -> Mapping[str, Any]: ...
+    @property
+    def can_debug(self) -> bool:
+        """Every rank can."""
+
     def comm_info(self, target: str | None) -> dict[str, Any]: ...
     @property
     def has_subshells(self) -> bool: ...
@@ -55,9 +59,14 @@ def forward(empty: Callable[[Content], dict[str, Any]]) -> Query:
 def kernel_info(message: Message, context: QueryContext) -> Script:
     yield from ()
     info = context.kernel_info or _fallback_info(context.settings)
-    dropped = DROPPED_FEATURES if context.has_subshells else {*DROPPED_FEATURES, SUBSHELLS}
-    features = [f for f in info.get("supported_features") or [] if f not in dropped]
-    return {**info, "status": "ok", "supported_features": features, "debugger": False}
+    able = {SUBSHELLS: context.has_subshells, DEBUGGER: context.can_debug}
+    features = [f for f in info.get("supported_features") or [] if able.get(f, True)]
+    return {
+        **info,
+        "status": "ok",
+        "supported_features": features,
+        "debugger": DEBUGGER in features,
+    }
 
 
 def _fallback_info(settings: Settings) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from .cells import Cells
 from .comms import COMMS, Comms
 from .content import dumps
 from .conversation import Conversations
+from .dap.debugger import Debugger
 from .errors import RankLost
 from .fanout import Fanout
 from .group import Group
@@ -32,7 +33,7 @@ from .stdin import Stdin
 from .subshells import Subshells
 from .transcript import Transcript
 
-IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply", "debug_event"}
+IGNORED = {"status", "execute_input", "iopub_welcome", "shutdown_reply"}
 
 
 class Reports:
@@ -50,6 +51,7 @@ class Reports:
         is_held: Callable[[str], bool],
         restarted: Callable[[], tuple[Rank, ...]],
         subshells: Subshells,
+        debugger: Debugger,
     ):
         self._stage = stage
         self._life = life
@@ -63,6 +65,7 @@ class Reports:
         self._is_held = is_held
         self._restarted = restarted  # by Stop
         self._subshells = subshells
+        self._debugger = debugger
 
     def heard(self, event: FromRank) -> None:
         slot = self._group.current(event.rank, event.generation)
@@ -77,6 +80,7 @@ class Reports:
             event.rank, event.message, event.channel
         ):
             self._conversations.replied(event.rank, event.message)
+            self._debugger.asking.settled(event.rank, event.message.parent_id)
 
     def _replied_in_cell(self, rank: Rank, message: Message) -> bool:
         return self._cells.rounds.replied(rank, message) or any(
@@ -103,7 +107,12 @@ class Reports:
         kind = message.msg_type
         if kind == "status":
             if b'"idle"' in message.content:
+                self._debugger.status(rank, message.parent, busy=False)
                 self._idle(rank, message.parent_id)
+            elif b'"busy"' in message.content:
+                self._debugger.status(rank, message.parent, busy=True)
+        elif kind == "debug_event":
+            self._debugger.heard(rank, message)
         elif kind in OUTPUT_TYPES:
             self._transcript.heard(rank, message)
             found = self._round_of(rank, message)
@@ -134,6 +143,7 @@ class Reports:
         shells = (self._cells, *self._subshells)
         if not any(shell.rounds.idle(rank, msg_id) for shell in shells):
             self._conversations.idle(rank, msg_id)
+            self._debugger.asking.settled(rank, msg_id)
             self._comms.idle(msg_id, rank)
 
     def _late_output(self, rank: Rank, message: Message) -> None:
@@ -199,6 +209,7 @@ class Reports:
             self._subshells.lost(rank)
             self._stdin.lost(rank)
             self._comms.lost(rank)
+            self._debugger.lost(rank, died.obituary() if died is not None else "")
             self._conversations.lost(rank)
         self._group.check()
 

@@ -14,6 +14,8 @@ from .content import dumps, read
 from .control import REQUEST, failure, serve
 from .control.base import Desk
 from .conversation import REPORT, Talk
+from .dap.jupyter import REQUEST as DEBUG_REQUEST
+from .dap.jupyter import JupyterTransport
 from .errors import BadMessage, InternalError, SpmdError
 from .group import Group
 from .model import NO_SUBSHELLS, FromFront, Message, Rank, Settings, ToFront
@@ -47,6 +49,7 @@ class Requests:
         perform: Callable[[Talk, Any], None],
         desk: Desk,
         subshells: Subshells,
+        debugging: JupyterTransport,
     ):
         self._stage = stage
         self._life = life
@@ -57,6 +60,7 @@ class Requests:
         self._perform = perform
         self._desk = desk
         self._subshells = subshells
+        self._debugging = debugging
 
     def serve(self, event: FromFront) -> None:
         """Serve a request; a fault of its sender is answered to its sender."""
@@ -87,6 +91,8 @@ class Requests:
             self._shutdown_request(event)
         elif kind == REQUEST:
             self._control(event)
+        elif kind == DEBUG_REQUEST:
+            self._debugging.request(event)
         elif kind.endswith("_request"):
             self._query(event)
         else:
@@ -177,6 +183,10 @@ class Requests:
     @property
     def kernel_info(self) -> Mapping[str, Any]:
         return self._group.info
+
+    @property
+    def can_debug(self) -> bool:
+        return self._group.can_debug
 
     def comm_info(self, target: str | None) -> dict[str, Any]:
         return self._comms.info(target)

@@ -61,6 +61,8 @@ class Rounds:
         self._aligned = aligned
         self._subshells = subshells
         self.on_error: str | None = None  # what `--on-error` said
+        # Ranks that a debugger has stopped: while the user looks at one, nobody is hurried.
+        self.examined: Callable[[], tuple[Rank, ...]] = tuple
         self.asking: Callable[[], Collection[Rank]] = tuple  # ranks that wait for an answer
 
     def stuck(self, fanout: Fanout) -> tuple[Rank, ...]:
@@ -181,7 +183,7 @@ class Rounds:
         fanout.ended.setdefault(rank, self._stage.at)
         self._settle(fanout, rank)
         if survivors := fanout.running:
-            if not fanout.interrupted:
+            if not fanout.interrupted and not self._is_examined(fanout):
                 self.interrupt(fanout, survivors)
             self._stage.timer(("overdue", fanout.msg_id), STOP_SECONDS)
         return True
@@ -204,17 +206,25 @@ class Rounds:
         if fanout is None or not fanout.failed:
             return
         if not fanout.interrupted and fanout.running:
-            self.interrupt(fanout, fanout.running)
+            if not self._is_examined(fanout):
+                self.interrupt(fanout, fanout.running)
             self._stage.timer(("overdue", msg_id), STOP_SECONDS)
+
+    def _is_examined(self, fanout: Fanout) -> bool:
+        return not set(self.examined()).isdisjoint(fanout.running)
 
     def survivors_overdue(self, msg_id: str) -> None:
         """They were interrupted 5 s ago and still run: the notebook goes on without them."""
         fanout = self.fanout_of(msg_id)
         if fanout is None or not fanout.running:
             return
-        if len(stuck := self.stuck(fanout)) < len(fanout.running):
+        stuck, examined = self.stuck(fanout), self._is_examined(fanout)
+        late = not fanout.interrupted and not examined  # a debugger kept us from it until now
+        if late:
+            self.interrupt(fanout, stuck)
+        if late or examined or len(stuck) < len(fanout.running):
             self._stage.timer(("overdue", msg_id), STOP_SECONDS)
-        if stuck:
+        if stuck and not (late or examined):
             self._ranks.end(
                 stuck,
                 "was killed: another rank of this cell had failed, and this one was still busy"

@@ -41,6 +41,7 @@ from ..core.model import (
     FromFront,
     FromRank,
     Interrupt,
+    KeepSource,
     Launch,
     Listen,
     Log,
@@ -70,6 +71,7 @@ from ..engines.base import Endpoint, Engine, EngineContext
 from ..engines.ports import HeldPorts
 from ..gpus import present_gpus
 from . import memory
+from .cellfiles import CellFiles
 from .connection import ConnectionInfo
 from .deadlines import Deadlines
 from .front import Front
@@ -131,6 +133,7 @@ class Driver:
         self._memory = memory.Memory(loop)
         self._log_files = LogFiles(lambda *why: self._feed(LogFailed(self._now(), *why)))
         self._text_files = TextFiles(lambda *why: self._feed(TextFailed(self._now(), *why)))
+        self._cell_files = CellFiles(settings.cells, log.warning)
         self._deadlines = Deadlines(
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
         )
@@ -328,6 +331,8 @@ class Driver:
                 self._text_files.append(effect.path, effect.text)
             case DropText():
                 self._text_files.drop(effect.path)
+            case KeepSource():
+                self._cell_files.keep(effect.path, effect.text)
             case Log():
                 log.log(LEVELS[effect.level], "%s", effect.text)
             case Exit():

@@ -258,7 +258,8 @@ def watch_pipe(stream: Any) -> None:
 
     # An empty context: what it reads belongs to the cell at hand, not to the one that began it.
     run = contextvars.Context().run
-    stream.watch_fd_thread = threading.Thread(target=run, args=(watch,), daemon=True)
+    name = f"spmd-kernel fd {fd}"
+    stream.watch_fd_thread = threading.Thread(target=run, args=(watch,), name=name, daemon=True)
     stream.watch_fd_thread.start()
 
 
@@ -276,6 +277,15 @@ def report_crashes() -> None:
     stderr = getattr(sys.stderr, "_original_stdstream_copy", None)
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         faulthandler.enable(file=stderr if isinstance(stderr, int) else 2, all_threads=False)
+
+
+def hide_from_debuggers() -> None:
+    """ipykernel: a step that leaves a cell stops in no file of this folder, as in none of its own."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with contextlib.suppress(Exception):
+        shell = sys.modules["IPython"].get_ipython()
+        hidden: list[str] = shell.kernel.debugger.kernel_modules
+        hidden += [os.path.join(here, name) for name in os.listdir(here) if name.endswith(".py")]
 
 
 def installed_hooks() -> Any:
@@ -325,6 +335,7 @@ def main() -> None:
         report_stacks()
         bound_memory()
         look_after(streams())
+        hide_from_debuggers()
     tune_streams()
     mark_writes()
     run_beside("breakpoints")["install"](MANY)

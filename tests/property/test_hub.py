@@ -114,6 +114,37 @@ CONTROL: list[tuple[Any, Any]] = [
     ("status", {"odd": 1}),
     ("status", [[[]]]),
 ]
+DEBUG: list[tuple[Any, dict[str, Any]]] = [
+    *[("initialize", {})] * 3,
+    *[("attach", {})] * 3,
+    ("debugInfo", {}),
+    ("dumpCell", {"code": "x = 1"}),
+    ("setBreakpoints", {"source": {"path": "/cells/5.py"}, "breakpoints": [{"line": 3}]}),
+    (
+        "setBreakpoints",
+        {"source": {"path": "p"}, "breakpoints": [{"line": 1, "condition": "RANK == 1"}]},
+    ),
+    ("setBreakpoints", {"source": {"path": "p"}, "breakpoints": [{"condition": "RANK == 1"}, 5]}),
+    ("setExceptionBreakpoints", {"filters": ["raised"]}),
+    *[("continue", {"threadId": 1})] * 3,
+    ("next", {"threadId": 65537}),
+    ("stepIn", {"threadId": 131073, "singleThread": True}),
+    ("pause", {}),
+    ("threads", {}),
+    ("stackTrace", {"threadId": 131073}),
+    ("scopes", {"frameId": 1}),
+    ("variables", {"variablesReference": 3}),
+    ("variables", {"variablesReference": "x"}),
+    ("inspectVariables", {}),
+    ("evaluate", {"expression": "%all x"}),
+    ("evaluate", {"expression": "x", "frameId": 2}),
+    ("richInspectVariables", {"variableName": "a"}),
+    ("spmdFocus", {"rank": 1}),
+    ("setVariable", {"variablesReference": 2}),
+    ("unheard of", {}),
+    (5, {}),
+    ("disconnect", {}),
+]
 GARBAGE = [b"", b"[]", b"{", b"null", b'{"name": 5, "text": []}', b'{"data": 3}', b"\xff\xfe"]
 
 
@@ -290,7 +321,11 @@ class Machine(RuleBasedStateMachine):
     @property
     def may_ask(self) -> list[FakeRank]:
         """ipykernel asks only while it runs a cell that allows it, and then it waits."""
-        return [fake for fake in self.busy if not fake.questions and self.allows(fake.inbox[0])]
+        return [
+            fake
+            for fake in self.busy
+            if not (fake.questions or fake.debuggee.stopped) and self.allows(fake.inbox[0])
+        ]
 
     def allows(self, request: Message) -> bool:
         if request.msg_id.split()[0] not in self.world.sent:  # one of the kernel's own
@@ -387,6 +422,17 @@ class Machine(RuleBasedStateMachine):
         command, arguments = request
         content = {"command": command, "arguments": arguments}
         self.world.ask("spmd_request", content, channel=channel)
+
+    @rule(request=st.sampled_from(DEBUG), ranks_go_on=st.booleans())
+    def debug(self, request: tuple[Any, dict[str, Any]], ranks_go_on: bool) -> None:
+        command, arguments = request
+        self.world.debug(command, **arguments)
+        if ranks_go_on:
+            self.world.quiet()
+
+    @rule(raw=st.sampled_from(GARBAGE))
+    def debug_garbage(self, raw: bytes) -> None:
+        self.world.ask("debug_request", None, channel="control", raw=raw)
 
     @rule(raw=st.sampled_from(GARBAGE))
     def control_garbage(self, raw: bytes) -> None:
@@ -502,6 +548,38 @@ class Machine(RuleBasedStateMachine):
             self.world.say(fake, "control", "create_subshell_reply", raw, request)
         else:
             self.world.answer_control(fake)
+
+    @property
+    def may_stop(self) -> list[FakeRank]:
+        """A debugger stops them."""
+        return [f for f in self.servable if f.debuggee.attached and not f.liar]
+
+    @precondition(lambda self: self.may_stop)
+    @rule(data=st.data(), everybody=st.booleans(), exception=st.booleans())
+    def stop(self, data: st.DataObject, everybody: bool, exception: bool) -> None:
+        for fake in self.may_stop if everybody else [pick(data, self.may_stop)]:
+            self.world.stop(fake, "exception" if exception else "breakpoint")
+
+    @precondition(lambda self: any(f.control or f.debuggee.events for f in self.ranks))
+    @rule(steps=st.integers(1, 9))
+    def debuggers_go_on(self, steps: int) -> None:
+        for _ in range(steps):
+            self.world.step_of_debuggers()
+
+    @precondition(lambda self: self.ranks)
+    @rule(
+        data=st.data(),
+        command=st.sampled_from(["threads", "variables", "debugInfo", "initialize", "dumpCell"]),
+        silent=st.booleans(),
+    )
+    def debugger_fails(self, data: st.DataObject, command: str, silent: bool) -> None:
+        made = pick(data, self.ranks).debuggee
+        (made.silent if silent else made.fails).add(command)
+
+    @precondition(lambda self: self.ranks)
+    @rule(data=st.data(), event=st.sampled_from([b"[]", b"{", b'{"event": 5}', b'{"event": "stopped", "body": 3}', b'{"event": "stopped", "body": {"threadId": "x"}}', b'{"event": "output"}', b'{"event": "odd", "body": {"threadId": 1}}']))  # fmt: skip
+    def debugger_lies(self, data: st.DataObject, event: bytes) -> None:
+        self.world.say(pick(data, self.ranks), "iopub", "debug_event", event, None)
 
     @precondition(lambda self: self.busy)
     @rule(data=st.data(), stream=st.sampled_from(["stdout", "stderr"]))
@@ -747,6 +825,7 @@ class Machine(RuleBasedStateMachine):
         self.check_status()
         assert self.world.forwarded == self.told  # 7: in order, as they came, closed by the last
         self.check_widgets()
+        self.check_stops()
         self.check_end()
         self.check_replay()
         assert not self.world.timers
@@ -769,6 +848,21 @@ class Machine(RuleBasedStateMachine):
             assert sorted(data["states"]) == sorted(f"widget-{rank}" for rank in ranks)
             if ranks:
                 assert answers[0].buffers == tuple(bytes([rank]) for rank in ranks)
+
+    def check_stops(self) -> None:
+        """6: a client that shows one stopped thread never sees two, nor goes on from none."""
+        shown: Any = None
+        for event in self.world.debug_events:
+            match event["event"]:
+                case "stopped":
+                    assert shown is None or shown != event["body"]["threadId"]
+                    shown = event["body"]["threadId"]
+                    assert shown >> 16 > 0
+                case "continued":
+                    assert event["body"]["threadId"] == shown
+                    shown = None
+                case "terminated":
+                    shown = None
 
     def check_end(self) -> None:
         """8: after shutdown every rank that was ever started has ended."""

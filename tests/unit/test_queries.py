@@ -175,8 +175,8 @@ def test_kernel_info_answers_while_a_cell_runs_and_promises_what_we_keep() -> No
     for channel in ("shell", "control"):
         info = world.ask("kernel_info_request", {}, channel=channel)
         assert info.reply["status"] == "ok"
-        assert info.reply["debugger"] is False
-        assert info.reply["supported_features"] == []
+        assert info.reply["debugger"] is True
+        assert info.reply["supported_features"] == ["debugger"]
         assert info.replies[0].channel == channel
 
 

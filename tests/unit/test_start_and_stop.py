@@ -23,7 +23,7 @@ def test_requests_wait_for_the_first_rank() -> None:
     assert not info.effects
     world.settle()
     assert info.reply["implementation"] == "fake"
-    assert info.reply["supported_features"] == []
+    assert info.reply["supported_features"] == ["debugger"]
 
 
 def test_kernel_info_is_answered_even_if_no_rank_can_start() -> None:

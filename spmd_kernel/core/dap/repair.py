@@ -1,0 +1,48 @@
+"""What a rank runs silently, on its main thread, when its debugger was left in a state of its own.
+
+* SIGINT while it is stopped ends the cell, and pydevd goes on believing that the thread is suspended:
+  no breakpoint stops it any more (debugpy#706, ipykernel#821).
+* A step off the last line of a cell stays armed, and stops inside IPython in the next one.
+
+The second stops at the first line of this, too: a step that ends in a request of our own goes on by
+itself (`lifecycle.pass_on`).  The thread's state is set to what it is in a thread that runs, and only then is it traced again:
+tracing alone would go on with the old state, and hang.
+"""
+
+from __future__ import annotations
+
+REPAIR = """\
+def _spmd_repair():
+    import threading
+    try:
+        from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info
+        info = set_additional_thread_info(threading.main_thread())
+        info.pydev_state = 1  # STATE_RUN
+        info.pydev_step_cmd = -1
+        info.pydev_original_step_cmd = -1
+        info.pydev_step_stop = None
+        info.suspended_at_unhandled = False
+        try:
+            info.update_stepping_info()
+        except AttributeError:
+            pass
+        import debugpy
+        debugpy.trace_this_thread(True)
+    except ImportError:
+        pass
+    try:
+        get_ipython().kernel.debugger.stopped_threads = set()
+    except (NameError, AttributeError):
+        pass
+_spmd_repair()
+del _spmd_repair
+"""
+
+# debugpy.listen failed, as a rule because another rank took the port between the two steps of ipykernel
+# (ipykernel#988): it remembers the port, and must find another one.
+ANOTHER_PORT = """\
+try:
+    get_ipython().kernel.debugger.debugpy_client.debugpy_port = -1
+except (NameError, AttributeError):
+    pass
+"""
