@@ -65,6 +65,8 @@ class Performer:
                 talk.wait_for(lambda resume: hub.subshells.delete(want.subshell_id, resume))
             case dap.Ask() | dap.Stops():
                 hub.debugger.want(talk, want)
+            case dap.Until():
+                talk.wait_for(want.begin)
             case Run():
                 self._run(talk, want)
             case Stacks():

@@ -64,7 +64,9 @@ class Editor:
         assert done.wait(DEADLINE), f"no response to {command}"
         response = request.response
         if not response.success:
-            raise response.body if isinstance(response.body, Exception) else AssertionError(response)
+            raise (
+                response.body if isinstance(response.body, Exception) else AssertionError(response)
+            )
         return response.body
 
     def fails(self, command: str, **arguments: Any) -> str:
@@ -74,8 +76,8 @@ class Editor:
             return str(error)
         raise AssertionError(f"{command} did well: {body}")
 
-    def attach(self, **breakpoints: list[Body]) -> None:
-        """As VS Code does it: breakpoints are sent once `initialized` came."""
+    def attach(self) -> None:
+        """As VS Code does it."""
         self.initialize()
         entry = {k: v for k, v in self.address.entry.items() if k != "connect"}
         self.ask("attach", **entry)

@@ -6,13 +6,12 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .client import DEADLINE, Kernel, descendants, wait_gone
+from .client import Kernel, descendants, wait_gone
 from .dap import Dap, thread
 from .editor import Address, Editor, editor, open_port
 
@@ -90,7 +89,6 @@ def test_break_in_a_cell(few: Kernel) -> None:
     assert few.ok(CODE).status == "ok"  # its breakpoint went with it
 
 
-@pytest.mark.timeout(300)
 def test_break_in_a_file_on_one_rank(tmp_path: Path) -> None:
     """The other rank runs on; the one that stopped steps alone, and both can be looked at."""
     library = tmp_path / "library.py"
@@ -111,8 +109,8 @@ def test_break_in_a_file_on_one_rank(tmp_path: Path) -> None:
             top = one.frames(thread(1))[0]
             assert (top["line"], top["source"]["path"]) == (4, str(library))
             assert one.scope(top, "Locals")["begin"]["value"] == "2"
-            value = one.ask("evaluate", expression="%all os.environ['RANK']", frameId=top["id"])
-            assert "1: '1'" in value["result"]
+            value = one.ask("evaluate", expression="%all end - begin", frameId=top["id"])
+            assert "1: 2" in value["result"]
             one.ask("next", threadId=thread(1), singleThread=True)
             assert one.event("stopped")["threadId"] == thread(1)
             top = one.frames(thread(1))[0]
@@ -223,11 +221,9 @@ def last_words(address: Address, data: bytes) -> bytes:
     with closing(address.connect()) as stream:
         stream.sendall(data)
         said = b""
-        try:
+        with suppress(ConnectionResetError):  # closed before all that we sent was read
             while part := stream.recv(65536):
                 said += part
-        except ConnectionResetError:
-            pass  # closed before all that we sent was read
         return said
 
 
@@ -256,7 +252,14 @@ def test_who_is_refused(kernel: Kernel) -> None:
             one.initialize()
             assert "token" in one.fails("attach", **arguments)
             one.wait_closed()
-    for command in ("threads", "evaluate", "setBreakpoints", "debugInfo", "source", "loadedSources"):
+    for command in (
+        "threads",
+        "evaluate",
+        "setBreakpoints",
+        "debugInfo",
+        "source",
+        "loadedSources",
+    ):
         with editor(address, attached=False) as one:
             assert "nothing is served before attach" in one.fails(command)
             one.wait_closed()
@@ -278,19 +281,16 @@ def test_attach_while_a_cell_runs(few: Kernel, tmp_path: Path) -> None:
     """It is told so, as Lab is; a rank at work would hear nothing on control from then on."""
     address = open_port(few)
     go = tmp_path / "go"
-    os.mkfifo(go)
-    cell = few.send(f"print('runs', flush=True)\n_ = open({str(go)!r}).read()")
+    wait = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    cell = few.send(f"import os, time\nprint('runs', flush=True)\n{wait}")
     few.wait_iopub(lambda m: "runs" in str(m["content"].get("text")))
     with editor(address, attached=False) as one:
         one.initialize()
         assert "is running" in one.fails("attach", token=address.token)
         one.wait_closed()
     assert few.request("usage_request", {}, "control")["kernel_memory"] > 0
-    for _ in range(1):
-        go.write_text("")
-    few.client.stop_channels  # noqa: B018
-    few.request("interrupt_request", {}, "control")
-    few.collect(cell)
+    go.touch()
+    assert few.collect(cell).status == "ok"
     with editor(address) as one:
         assert one.ask("threads")["threads"]
 
@@ -298,21 +298,20 @@ def test_attach_while_a_cell_runs(few: Kernel, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the port itself
 
 
-def listening(pid: int) -> set[int]:
-    """TCP ports that a process listens on, whatever the interface."""
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Addresses (as the system writes them) and TCP ports that a process listens on."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
+        with suppress(OSError):  # closed since
             inodes.add(os.readlink(entry))
-        except OSError:
-            continue
-    ports = set()
+    found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                ports.add((fields[1].split(":")[0], int(fields[1].split(":")[1], 16)))
-    return ports  # type: ignore[return-value]
+                address, port = fields[1].split(":")
+                found.add((address, int(port, 16)))
+    return found
 
 
 def refused(address: Address) -> bool:
@@ -326,7 +325,7 @@ def refused(address: Address) -> bool:
 def test_it_listens_only_while_it_is_open(kernel: Kernel) -> None:
     before = listening(kernel.pid)
     address = open_port(kernel)
-    assert listening(kernel.pid) - before == {("0100007F", address.port)}  # type: ignore[comparison-overlap]
+    assert listening(kernel.pid) - before == {("0100007F", address.port)}
     again = kernel.ok("%debugport").stdout
     assert f":{address.port} is open" in again and address.token not in again
     with editor(address) as one:
@@ -351,17 +350,17 @@ def test_a_port_that_is_taken(kernel: Kernel) -> None:
     assert open_port(kernel).port != port
 
 
-def test_nothing_is_left(tmp_path: Path) -> None:
+def test_nothing_is_left() -> None:
+    """A kernel that ends while ranks are stopped in it."""
     kernel = Kernel()
     try:
         kernel.ok("%processes 2")
         address = open_port(kernel)
         one = Editor(address)
         one.attach()
-        cell: Any = kernel.send("breakpoint()")
+        kernel.send("breakpoint()\nx = 1")
         one.stops(2)
         processes = descendants(kernel.pid) | {kernel.pid}
-        assert cell
     finally:
         kernel.close()
     one.wait_closed()
@@ -369,4 +368,3 @@ def test_nothing_is_left(tmp_path: Path) -> None:
     assert ("terminated", {}) in one.events
     wait_gone(processes)
     assert refused(address)
-    assert DEADLINE

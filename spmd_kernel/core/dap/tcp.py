@@ -31,7 +31,7 @@ from ..model import (
     ToConnection,
 )
 from ..stage import Stage
-from .base import Call
+from .base import Call, Until
 from .debugger import Debugger
 from .events import AllRanks
 from .frames import MOST, BadFrame, Frames, framed
@@ -103,6 +103,7 @@ class TcpTransport:
         self._opened: Callable[[PortReport], None] | None = None
         self._clients: dict[int, _Client] = {}
         self._leaving: set[int] = set()  # gone, but not disconnected from the ranks yet
+        self._next: list[Callable[[], None]] = []  # whoever waits for them
         self.cells = RecentCells(stage.settings.cells)
 
     # ---------------------------------------------------------------- the port
@@ -240,6 +241,13 @@ class TcpTransport:
         self._leaving.discard(client.number)
         if client.session in self._debugger.sessions:
             self._debugger.sessions.remove(client.session)
+        waiting, self._next = self._next, []
+        for resume in waiting:
+            resume()
+
+    def _wait_for_others(self, resume: Callable[[], None]) -> Callable[[], None]:
+        self._next.append(resume)
+        return lambda: self._next.remove(resume) if resume in self._next else None
 
     def _attached(self) -> _Client | None:
         return next((client for client in self._clients.values() if client.trusted), None)
@@ -286,8 +294,6 @@ class TcpTransport:
             raise UsageError(
                 "another client is attached to this port", "disconnect it: one is served at a time"
             )
-        if self._leaving:
-            raise UsageError("the client before is being disconnected", "try again")
 
     def _attach(self, client: _Client, call: Call) -> Script:
         if client.trusted:
@@ -296,9 +302,13 @@ class TcpTransport:
         token = call.arguments.get("token")
         if not isinstance(token, str) or not self._is_token(token):
             raise UsageError("no token, or a wrong one", TOKEN_HINT)
+        self._stage.cancel((TIMER, client.number))
+        while self._leaving:
+            yield Until(self._wait_for_others)
+        if client.number not in self._clients:
+            raise UsageError("the client is gone")
         self._require_vacancy(client)
         client.trusted, client.frames.most = True, MOST
-        self._stage.cancel((TIMER, client.number))
         session, debugger = client.session, self._debugger
         debugger.sessions.append(session)
         found = yield from debugger.script(Call("initialize", Content(CLIENT), session, debugger))
@@ -311,7 +321,8 @@ class TcpTransport:
         return None
 
     def _is_token(self, said: str) -> bool:
-        return compare_digest(said.encode("utf-8", "replace"), self._token.encode())
+        known = compare_digest(said.encode("utf-8", "replace"), self._token.encode())
+        return known and self._port is not None
 
     def _disconnect(self, client: _Client, call: Call) -> Script:
         client.over = True
