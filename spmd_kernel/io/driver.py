@@ -457,8 +457,13 @@ def run(settings: Settings, connection_file: str, record: str | None = None) -> 
 
     if record is None:
         return asyncio.run(main(None))
-    with open(record, "w", encoding="utf-8") as recording:
+    with open(record, "w", encoding="utf-8", opener=private) as recording:
         return asyncio.run(main(recording))
+
+
+def private(path: str, flags: int) -> int:
+    """For `open`: a new file that only its owner can read. What clients say is in a recording."""
+    return os.open(path, flags, 0o600)
 
 
 LOG_FORMAT = "[spmd_kernel %(levelname).1s %(asctime)s] %(message)s"

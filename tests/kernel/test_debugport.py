@@ -213,6 +213,21 @@ def test_ranks_that_come_later_have_the_breakpoints() -> None:
             assert kernel.collect(cell).status == "ok"
 
 
+def test_breakpoints_of_an_earlier_kernel(few: Kernel) -> None:
+    """An editor keeps them by the path of the cell, and sends them before the cell has run."""
+    with Kernel() as earlier:
+        earlier.ok(CODE)
+        with editor(open_port(earlier)) as one:
+            path = cell_path(one, CODE)
+    with editor(open_port(few)) as one:
+        one.break_at(path, 4)
+        cell = few.send(CODE)
+        assert set(one.stops(size_of(few))) == set(range(size_of(few)))
+        assert one.frames(thread(0))[0]["line"] == 4
+        one.ask("continue", threadId=thread(0))
+        assert few.collect(cell).status == "ok"
+
+
 # ---------------------------------------------------------------- who is refused
 
 
