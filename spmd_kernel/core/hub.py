@@ -440,6 +440,7 @@ class Hub:
             if cell.magics and not code.strip():
                 return
         shell.stores = True
+        yield from self.debug_port.prepare(code)
         yield Run(tuple(self.group.slots), code)
 
     def _ended(self, cell: Cell, failed: bool) -> None:

@@ -105,8 +105,10 @@ def test_each_opening_has_a_token_of_its_own() -> None:
         second = opened(port, heard, first.port)
         assert second.port == first.port and second.token != first.token
         assert len(first.token) == 32
-        await client(second)
+        _, writer = await client(second)
         await heard.until(lambda: heard.of(Connected))
+        writer.close()
+        await heard.until(lambda: heard.of(Disconnected))
 
     run(test)
 

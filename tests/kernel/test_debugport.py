@@ -220,10 +220,12 @@ def test_breakpoints_of_an_earlier_kernel(few: Kernel) -> None:
         with editor(open_port(earlier)) as one:
             path = cell_path(one, CODE)
     with editor(open_port(few)) as one:
-        one.break_at(path, 4)
+        assert not one.break_at(path, 4)[0]["verified"]
         cell = few.send(CODE)
         assert set(one.stops(size_of(few))) == set(range(size_of(few)))
         assert one.frames(thread(0))[0]["line"] == 4
+        changed = [body for kind, body in one.events if kind == "breakpoint"]
+        assert [body["breakpoint"]["verified"] for body in changed] == [True]
         one.ask("continue", threadId=thread(0))
         assert few.collect(cell).status == "ok"
 

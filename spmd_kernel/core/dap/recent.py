@@ -55,10 +55,11 @@ class RecentCells:
     def path(self, code: str) -> str | None:
         """``None``: it is not among them, or a text that has no bytes, which no rank runs either."""
         if code in self._names and code not in self._paths:
-            self._paths[code] = self._named(code)
+            self._paths[code] = self.named(code)
         return self._paths.get(code)
 
-    def _named(self, code: str) -> str | None:
+    def named(self, code: str) -> str | None:
+        """The path of a cell, whether it ran or not."""
         try:
             return f"{self._prefix}{murmur2(code.encode(), SEED)}{SUFFIX}"
         except UnicodeEncodeError:

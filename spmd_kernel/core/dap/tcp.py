@@ -17,7 +17,7 @@ from typing import Any
 
 from ..content import Content, loads
 from ..conversation import Script
-from ..errors import BadMessage, UsageError
+from ..errors import BadMessage, RankLost, UsageError
 from ..magics.base import PortReport
 from ..model import (
     ClosePort,
@@ -35,7 +35,8 @@ from .base import Call, Until
 from .debugger import Debugger
 from .events import AllRanks
 from .frames import MOST, BadFrame, Frames, framed
-from .recent import RecentCell, RecentCells
+from .lifecycle import send_breakpoints
+from .recent import MOST_CHARACTERS, RecentCell, RecentCells
 from .session import Session
 
 OPENING_SECONDS = 5.0  # from the connection to the token
@@ -341,6 +342,30 @@ class TcpTransport:
         if client is not None and client.session.attached and cell is not None:
             self._stage.emit(KeepSource(cell.path, cell.code))
             client.session.post("loadedSource", {"reason": "new", "source": _source_of(cell)})
+
+    def prepare(self, code: str) -> Script:
+        """Before ranks run a cell: an editor that was attached to an earlier kernel has breakpoints in it,
+        set before anybody knew its text, and no rank's debugger has the file yet."""
+        client, debugger = self._attached(), self._debugger
+        wanted = [path for path in debugger.store.paths if path not in debugger.sources.cells]
+        if client is None or not client.session.attached or not any(map(self._is_cell, wanted)):
+            return
+        path = self.cells.named(code) if len(code) <= MOST_CHARACTERS else None
+        if path is None or path not in wanted:
+            return
+        try:
+            yield from debugger.script(
+                Call("dumpCell", Content({"code": code}), client.session, debugger)
+            )
+            yield from send_breakpoints(debugger, path, {})
+        except RankLost as error:
+            debugger.say(f"breakpoints of this cell could not be set: {error}")
+        for point in debugger.store.at(path):
+            told = {"reason": "changed", "breakpoint": point.as_told(path)}
+            client.session.post("breakpoint", told)
+
+    def _is_cell(self, path: str) -> bool:
+        return self._debugger.sources.is_cell(path)
 
     def _show_cells(self) -> None:
         """Where an editor finds them."""

@@ -228,6 +228,7 @@ def test_every_rank_stops_and_goes_on() -> None:
     for fake in world.ranks.values():
         assert [r["command"] for r in fake.debuggee.heard][-2:] == ["dumpCell", "setBreakpoints"]
     world.execute(CODE)
+    world.quiet()
     for fake in world.ranks.values():
         world.stop(fake)
     world.quiet()
