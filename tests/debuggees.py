@@ -99,7 +99,12 @@ class FakeDebuggee:
         self.lines[path] = [dict(point) for point in points]
         return {
             "breakpoints": [
-                {"verified": True, "id": 100 + i, "line": p["line"], "source": {"path": path}}
+                {
+                    "verified": True,
+                    "id": 100 + i,
+                    "line": p.get("line", 0),
+                    "source": {"path": path},
+                }
                 for i, p in enumerate(points)
             ]
         }

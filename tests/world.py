@@ -21,6 +21,9 @@ from spmd_kernel.core.model import (
     Began,
     CancelTimer,
     Cause,
+    ClosePort,
+    Connected,
+    Disconnected,
     Dump,
     Dumped,
     Effect,
@@ -29,22 +32,27 @@ from spmd_kernel.core.model import (
     Facts,
     FromFront,
     FromRank,
+    HangUp,
     Interrupt,
     Launch,
     Listen,
     Log,
     Message,
+    OpenPort,
+    PortOpened,
     Preload,
     Preloaded,
     Pulse,
     RankExited,
     RankReady,
+    Received,
     SetTimer,
     Settings,
     Stop,
     Survey,
     Surveyed,
     TimerFired,
+    ToConnection,
     ToFront,
     ToRank,
     Unblock,
@@ -52,6 +60,7 @@ from spmd_kernel.core.model import (
 )
 
 from .debuggees import FakeDebuggee
+from .editors import FakeEditor
 
 QUIET_EXECUTE = {"silent": True, "store_history": False}
 GIB = 1 << 30
@@ -213,6 +222,10 @@ class World:
         self.pulses: dict[int, Pulse] = {}
         self.closed: dict[int, int] = {}  # how many connections of a rank there are to close
         self.preloads: deque[Preload] = deque()
+        self.wanted_ports: deque[OpenPort] = deque()
+        self.port: int | None = None  # that of debuggers
+        self.token = ""
+        self.editors: list[FakeEditor] = []
         self.sent: dict[str, Sent] = {}
         self.effects: list[Effect] = []
         self.events: list[Event] = []
@@ -269,6 +282,14 @@ class World:
             case Listen():
                 ranks = set(effect.ranks)
                 self.unheard = self.unheard - ranks if effect.on else self.unheard | ranks
+            case OpenPort():
+                self.wanted_ports.append(effect)
+            case ClosePort():
+                self.port = None
+            case ToConnection():
+                self.editors[effect.connection - 1].take(effect.data)
+            case HangUp():
+                self.editors[effect.connection - 1].hung_up = True
             case Log():
                 self.logs.append(effect)
             case Exit():
@@ -607,6 +628,53 @@ class World:
             if isinstance(effect, ToFront) and effect.msg_type == "debug_event"
         ]
 
+    # ---------------------------------------------------------------- the debug port
+
+    def port_opened(self, problem: str = "") -> None:
+        """Each time it has another token."""
+        port = self.wanted_ports.popleft().port or 4000
+        token = f"token {len(self.events)}"
+        if not problem:
+            self.port, self.token = port, token
+        self.feed(PortOpened(self.tick(), 0 if problem else port, token, problem))
+
+    def connect(self) -> FakeEditor:
+        editor = FakeEditor(len(self.editors) + 1)
+        self.editors.append(editor)
+        self.feed(Connected(self.tick(), editor.number))
+        return editor
+
+    def tell(self, editor: FakeEditor, data: bytes) -> None:
+        """An editor says so, if it can."""
+        if not (editor.hung_up or editor.gone):
+            self.feed(Received(self.tick(), editor.number, data))
+
+    def edit(self, editor: FakeEditor, command: Any, **arguments: Any) -> dict[str, Any]:
+        """The response to a request of an editor, all others answering honestly."""
+        self.tell(editor, editor.request(command, **arguments))
+        while len(editor.responses) < len(editor.asked):
+            if not self.step_of_debuggers():
+                self.fire(min(self.timers, key=lambda key: self.timers[key]))
+        return editor.response
+
+    def attach(self) -> FakeEditor:
+        editor = self.connect()
+        assert self.edit(editor, "initialize")["success"]
+        assert self.edit(editor, "attach", token=self.token)["success"], editor.response
+        return editor
+
+    def leave(self, editor: FakeEditor) -> None:
+        editor.gone = True
+        self.feed(Disconnected(self.tick(), editor.number))
+
+    def step_of_editors(self) -> bool:
+        """Those that were hung up on are gone then."""
+        for editor in self.editors:
+            if editor.hung_up and not editor.gone:
+                self.leave(editor)
+                return True
+        return False
+
     def survey(self) -> None:
         self.feed(Surveyed(self.tick(), self.surveys.popleft(), self.facts))
 
@@ -667,6 +735,10 @@ class World:
             self.look()
         elif self.preloads:
             self.preloaded()
+        elif self.wanted_ports:
+            self.port_opened()
+        elif self.step_of_editors():
+            pass
         elif self.timers:
             self.fire(min(self.timers, key=lambda key: self.timers[key]))
         else:

@@ -19,6 +19,7 @@ from .control.status import snapshot, with_resources
 from .conversation import REPORT, Conversations, Script, Talk
 from .dap.debugger import Debugger
 from .dap.jupyter import JupyterTransport
+from .dap.tcp import TcpTransport
 from .desk import Desk
 from .echoes import TIMER as ECHOES
 from .echoes import Echoes
@@ -42,6 +43,8 @@ from .magics.processes import require_memory
 from .magics.split import split
 from .model import (
     Began,
+    Connected,
+    Disconnected,
     Dumped,
     Effect,
     Event,
@@ -53,10 +56,12 @@ from .model import (
     Interrupt,
     LogFailed,
     Message,
+    PortOpened,
     Preloaded,
     Rank,
     RankExited,
     RankReady,
+    Received,
     Settings,
     Signalled,
     Subscribed,
@@ -150,6 +155,7 @@ class Hub:
             self.performer.play,
         )
         self.cells.rounds.examined = lambda: self.debugger.debuggees.stopped
+        self.debug_port = TcpTransport(self.stage, self.debugger)
         self.requests = Requests(
             self.stage,
             self,
@@ -237,6 +243,14 @@ class Hub:
                 self.reports.log_failed(event)
             case TextFailed():
                 self.reports.text_failed(event)
+            case Received():
+                self.debug_port.received(event)
+            case Connected():
+                self.debug_port.connected(event)
+            case Disconnected():
+                self.debug_port.disconnected(event)
+            case PortOpened():
+                self.debug_port.opened(event)
             case Began():
                 self._begin()
 
@@ -335,6 +349,7 @@ class Hub:
             self._repaired(None, None)
         self._abort_all()
         self.echoes.send()
+        self.debug_port.shut_down()
         self.debugger.close()
         self.late.flush_all()
         if self._held is not None:  # no rank of the first start may come up any more
@@ -362,6 +377,9 @@ class Hub:
 
     def _round_began(self, fanout: Fanout) -> None:
         self.watch.began(fanout)
+        cell = self.cells.running
+        if cell is not None and not cell.unseen:
+            self.debug_port.ran(fanout.code, cell.count if cell.counts else None)
 
     def _rank_settled(self, fanout: Fanout) -> None:
         self.watch.settled(fanout)
@@ -422,6 +440,7 @@ class Hub:
             if cell.magics and not code.strip():
                 return
         shell.stores = True
+        yield from self.debug_port.prepare(code)
         yield Run(tuple(self.group.slots), code)
 
     def _ended(self, cell: Cell, failed: bool) -> None:
@@ -507,6 +526,8 @@ class Hub:
                 self.echoes.send()
             case ("dap" | "dap-stops" | "dap-step", _):
                 self.debugger.due(key)
+            case ("dap-port", int(connection)):
+                self.debug_port.due(connection)
             case _ if key == TIMER:
                 self.status_comms.due()
 

@@ -265,6 +265,42 @@ class TextFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PortOpened:
+    """Answers `OpenPort`.  ``problem``: why there is none; empty if there is.
+
+    ``token`` is what a client has to know, made by the driver.
+    """
+
+    at: float
+    port: int
+    token: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Somebody connected to the debug port.  ``connection`` is a number of its own."""
+
+    at: float
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    at: float
+    connection: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection is gone, whoever ended it."""
+
+    at: float
+    connection: int
+
+
 Event = (
     Began
     | FromFront
@@ -280,6 +316,10 @@ Event = (
     | Preloaded
     | LogFailed
     | TextFailed
+    | PortOpened
+    | Connected
+    | Received
+    | Disconnected
 )
 
 # ---------------------------------------------------------------- effects: what to do
@@ -433,6 +473,33 @@ class DropText:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenPort:
+    """Listen on this TCP port of the loopback interface (0: any); answered by `PortOpened`."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePort:
+    """Listen no more; what is connected stays connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToConnection:
+    """Send bytes on a connection of the debug port."""
+
+    connection: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """End a connection once it has all that was sent; answered by `Disconnected`."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     level: Literal["debug", "info", "warning", "error"]
     text: str
@@ -462,6 +529,10 @@ Effect = (
     | AppendText
     | DropText
     | KeepSource
+    | OpenPort
+    | ClosePort
+    | ToConnection
+    | HangUp
     | Log
     | Exit
 )

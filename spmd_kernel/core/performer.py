@@ -11,7 +11,18 @@ from .conversation import REPORT, Script, Talk
 from .dap import base as dap
 from .errand import Errand
 from .errors import InternalError, Interrupted
-from .magics.base import Ask, Look, Page, Prepare, Run, Say, Stacks, Start
+from .magics.base import (
+    Ask,
+    CloseDebugPort,
+    Look,
+    OpenDebugPort,
+    Page,
+    Prepare,
+    Run,
+    Say,
+    Stacks,
+    Start,
+)
 from .model import LaunchRequest, Preload, RankSpec, Survey
 from .topology import common_environment
 from .wants import CreateSubshell, DeleteSubshell, Inquire, LaunchRanks, StopRanks
@@ -54,6 +65,8 @@ class Performer:
                 talk.wait_for(lambda resume: hub.subshells.delete(want.subshell_id, resume))
             case dap.Ask() | dap.Stops():
                 hub.debugger.want(talk, want)
+            case dap.Until():
+                talk.wait_for(want.begin)
             case Run():
                 self._run(talk, want)
             case Stacks():
@@ -70,6 +83,10 @@ class Performer:
                 talk.wait_for(lambda resume: self.look(want, resume))
             case Prepare():
                 talk.wait_for(lambda resume: self._prepare(want, resume))
+            case OpenDebugPort():
+                talk.wait_for(lambda resume: hub.debug_port.open(want.port, resume))
+            case CloseDebugPort():
+                talk.step(hub.debug_port.close())
             case Alone():
                 self._lend(want, talk)
             case Start():

@@ -32,6 +32,7 @@ from ..core.model import (
     CancelTimer,
     Cause,
     Channel,
+    ClosePort,
     DropText,
     Dump,
     Dumped,
@@ -40,6 +41,7 @@ from ..core.model import (
     Exit,
     FromFront,
     FromRank,
+    HangUp,
     Interrupt,
     KeepSource,
     Launch,
@@ -47,6 +49,7 @@ from ..core.model import (
     Log,
     LogFailed,
     Message,
+    OpenPort,
     Preload,
     Preloaded,
     Pulse,
@@ -62,6 +65,7 @@ from ..core.model import (
     Surveyed,
     TextFailed,
     TimerFired,
+    ToConnection,
     ToFront,
     ToRank,
     Unblock,
@@ -74,6 +78,7 @@ from . import memory
 from .cellfiles import CellFiles
 from .connection import ConnectionInfo
 from .deadlines import Deadlines
+from .debugport import DebugPort
 from .front import Front
 from .logfiles import LogFiles
 from .machine import survey
@@ -138,6 +143,7 @@ class Driver:
             loop, lambda away: log.warning("this process stood still for %.0f s", away)
         )
         self._now = self._deadlines.now
+        self._debug_port = DebugPort(loop, self._now, self._feed)
         self._gpu_memory = GpuMemory(loop)
         self._leaving: asyncio.Future[int] = loop.create_future()
         front = {f"{name}_port": port for name, port in self._front.connection.ports.items()}
@@ -195,6 +201,7 @@ class Driver:
         for _, link in self._links.values():
             link.close()
         self._deadlines.close()
+        await self._debug_port.shut_down()
         self._front.drain()
         await self._engine.close()
         self._front.close()
@@ -333,6 +340,14 @@ class Driver:
                 self._text_files.drop(effect.path)
             case KeepSource():
                 self._cell_files.keep(effect.path, effect.text)
+            case ToConnection():
+                self._debug_port.send(effect.connection, effect.data)
+            case HangUp():
+                self._debug_port.hang_up(effect.connection)
+            case OpenPort():
+                self._debug_port.open(effect.port)
+            case ClosePort():
+                self._debug_port.close()
             case Log():
                 log.log(LEVELS[effect.level], "%s", effect.text)
             case Exit():
@@ -442,8 +457,13 @@ def run(settings: Settings, connection_file: str, record: str | None = None) -> 
 
     if record is None:
         return asyncio.run(main(None))
-    with open(record, "w", encoding="utf-8") as recording:
+    with open(record, "w", encoding="utf-8", opener=private) as recording:
         return asyncio.run(main(recording))
+
+
+def private(path: str, flags: int) -> int:
+    """For `open`: a new file that only its owner can read. What clients say is in a recording."""
+    return os.open(path, flags, 0o600)
 
 
 LOG_FORMAT = "[spmd_kernel %(levelname).1s %(asctime)s] %(message)s"

@@ -36,7 +36,7 @@ def text_of(cell: Any) -> str:
     return "\n".join(parts)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "torch_ddp", "jax_multiprocess"])
+@pytest.mark.parametrize("name", ["quickstart", "torch_ddp", "jax_multiprocess", "debugging"])
 def test_examples(name: str) -> None:
     nb = execute(nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4))
     nbformat.validate(nb)

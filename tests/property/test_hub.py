@@ -39,6 +39,7 @@ from spmd_kernel.core.model import (
 from spmd_kernel.core.topology import SHARED
 
 from ..dumps import dump
+from ..editors import FakeEditor
 from ..world import FakeRank, Sent, World, start
 
 CELLS = [
@@ -63,6 +64,8 @@ CELLS = [
     "%rank 0 x\ny = 1",
     "x = 1\n%processes 2",
     "%timing",
+    "%debugport",
+    "%debugport off",
     "%%timeout 1\nprint()",
     "%%timeout 1 --on 0\nprint()",
     "%compare x",
@@ -144,6 +147,15 @@ DEBUG: list[tuple[Any, dict[str, Any]]] = [
     ("unheard of", {}),
     (5, {}),
     ("disconnect", {}),
+]
+EDITS: list[tuple[Any, dict[str, Any]]] = [
+    *[("initialize", {})] * 4,
+    *[("attach", {"token": True})] * 8,  # the right one
+    ("attach", {"token": "another"}),
+    ("initialize", {"linesStartAt1": False}),
+    ("loadedSources", {}),
+    ("configurationDone", {}),
+    *DEBUG[2:],
 ]
 GARBAGE = [b"", b"[]", b"{", b"null", b'{"name": 5, "text": []}', b'{"data": 3}', b"\xff\xfe"]
 
@@ -581,6 +593,70 @@ class Machine(RuleBasedStateMachine):
     def debugger_lies(self, data: st.DataObject, event: bytes) -> None:
         self.world.say(pick(data, self.ranks), "iopub", "debug_event", event, None)
 
+    # ---------------------------------------------------------------- editors
+
+    @precondition(lambda self: self.world.port is None)
+    @rule()
+    def open_port(self) -> None:
+        self.world.execute("%debugport")
+
+    @precondition(lambda self: self.world.wanted_ports)
+    @rule(problem=st.sampled_from(["", "", "port 80: not yours"]))
+    def port_opens(self, problem: str) -> None:
+        self.world.port_opened(problem)
+
+    @property
+    def editors(self) -> list[FakeEditor]:
+        return [e for e in self.world.editors if not (e.gone or e.hung_up)]
+
+    @precondition(lambda self: self.world.port is not None and len(self.editors) < 3)
+    @rule(attach=st.booleans())
+    def editor_comes(self, attach: bool) -> None:
+        editor = self.world.connect()
+        if attach:
+            data = editor.request("initialize") + editor.request("attach", token=self.world.token)
+            self.world.tell(editor, data)
+
+    @precondition(lambda self: self.editors)
+    @rule(
+        data=st.data(),
+        requests=st.lists(st.sampled_from(EDITS), min_size=1, max_size=3),
+        cut=st.integers(1, 200),
+        ranks_go_on=st.booleans(),
+    )
+    def edit(
+        self,
+        data: st.DataObject,
+        requests: list[tuple[Any, dict[str, Any]]],
+        cut: int,
+        ranks_go_on: bool,
+    ) -> None:
+        editor, said = pick(data, self.editors), b""
+        for command, arguments in requests:
+            if command == 5:  # that ends the connection: see `editor_lies`
+                continue
+            if arguments.get("token") is True:
+                arguments = {"token": self.world.token}
+            said += editor.request(command, **arguments)
+        self.world.tell(editor, said[:cut])
+        self.world.tell(editor, said[cut:])
+        if ranks_go_on:
+            self.world.quiet()
+
+    @precondition(lambda self: self.editors)
+    @rule(
+        data=st.data(), raw=st.sampled_from([b"GET / HTTP/1.1\r\n", b"Content-Length: 2\r\n\r\n[]"])
+    )
+    def editor_lies(self, data: st.DataObject, raw: bytes) -> None:
+        editor = pick(data, self.editors)
+        self.world.tell(editor, raw)
+        assert editor.hung_up
+
+    @precondition(lambda self: any(not e.gone for e in self.world.editors))
+    @rule(data=st.data())
+    def editor_leaves(self, data: st.DataObject) -> None:
+        self.world.leave(pick(data, [e for e in self.world.editors if not e.gone]))
+
     @precondition(lambda self: self.busy)
     @rule(data=st.data(), stream=st.sampled_from(["stdout", "stderr"]))
     def print_line(self, data: st.DataObject, stream: str) -> None:
@@ -826,6 +902,7 @@ class Machine(RuleBasedStateMachine):
         assert self.world.forwarded == self.told  # 7: in order, as they came, closed by the last
         self.check_widgets()
         self.check_stops()
+        self.check_editors()
         self.check_end()
         self.check_replay()
         assert not self.world.timers
@@ -863,6 +940,18 @@ class Machine(RuleBasedStateMachine):
                     shown = None
                 case "terminated":
                     shown = None
+
+    def check_editors(self) -> None:
+        """6: each request is answered once and in order, and strangers are told nothing."""
+        for editor in self.world.editors:
+            editor.check(served=not (editor.gone or editor.hung_up))
+        served = [e for e in self.world.editors if e.attached and not e.gone]
+        assert len(served) <= 1
+        names = {f"tcp-{editor.number}" for editor in served}
+        if not self.world.hub.closing:
+            assert {session.name for session in self.world.hub.debugger.sessions} == names | {
+                "jupyter"
+            }
 
     def check_end(self) -> None:
         """8: after shutdown every rank that was ever started has ended."""

@@ -69,6 +69,13 @@ class Stops:
     key: int  # of its own
 
 
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Want: what ``begin`` says is over by calling back; it returns what gives up on that."""
+
+    begin: Callable[[Callable[[], None]], Callable[[], None]]
+
+
 Steps = Generator[Any, Any, Any]
 Play = Callable[["Call"], Steps]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..content import Content
 from ..conversation import Talk
 from ..errors import BadMessage, InternalError, SpmdError
-from .base import Call, Policy
+from .base import Call, Play, Policy
 
 if TYPE_CHECKING:
     from .debugger import Debugger
@@ -45,12 +45,14 @@ class Session:
     """``send`` takes complete DAP events; ``policy`` decides which stops the client hears of.
 
     ``overlay``: a breakpoint that comes back without its condition keeps it (Lab forgets them).
+    ``serve``: what serves its requests, if that is not the debugger alone.
     """
 
     name: str
     debugger: Debugger
     send: Event
     overlay: bool = False
+    serve: Play | None = None
     policy: Policy = field(init=False)
     started: bool = False  # it has sent initialize
     attached: bool = False
@@ -69,6 +71,11 @@ class Session:
     def request(self, request: Content, waiting: Waiting) -> None:
         self._queue.append(_Item(request, waiting))
         self._go_on()
+
+    def abandon(self, waiting: Waiting) -> None:
+        """The client is gone: it disconnects once what is being served is over, and asks nothing else."""
+        self._queue.clear()
+        self.request(Content({"command": "disconnect"}), waiting)
 
     def close(self, why: str) -> None:
         """Nobody will answer what waits."""
@@ -110,7 +117,8 @@ class Session:
             self._go_on()
 
         try:
-            script = self.debugger.script(self._call(items[0].request))
+            serve = self.serve or self.debugger.script
+            script = serve(self._call(items[0].request))
         except SpmdError as error:
             done(None, error)
             return

@@ -118,7 +118,19 @@ class Start:
     preload: tuple[str, ...] = ()
 
 
-Step = Ask | Run | Look | Stacks | Prepare | Say | Page | Start
+@dataclass(frozen=True, slots=True)
+class OpenDebugPort:
+    """Listen for clients of the debugger on this TCP port (0: any); resumed with `PortReport`."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseDebugPort:
+    """Listen no more; resumed with `PortReport`: how it was."""
+
+
+Step = Ask | Run | Look | Stacks | Prepare | Say | Page | Start | OpenDebugPort | CloseDebugPort
 Steps = Generator[Step, Any, None]
 
 
@@ -143,6 +155,20 @@ class StartReport:
     unheard: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
     restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortReport:
+    """The debug port.  ``token`` is told once, when it was opened; ``problem``: why it was not.
+
+    ``files``: the cells that ran last, by name (``cell [3]``) and path.
+    """
+
+    port: int | None
+    token: str = ""
+    problem: str = ""
+    attached: bool = False  # a client is
+    files: tuple[tuple[str, str], ...] = ()
 
 
 # ---------------------------------------------------------------- what a magic may see
