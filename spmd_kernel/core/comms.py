@@ -16,7 +16,7 @@ from .captures import Captures
 from .content import Content, read
 from .echoes import Echoes
 from .errors import BadMessage
-from .model import NO_SUBSHELLS, Header, Message, Rank, Subshells
+from .model import NO_SUBSHELLS, Header, Message, Rank, Subshells, ToRank
 from .outputs import DisplayIds
 from .stage import Stage
 from .widget_states import WidgetStates, is_question, method_of
@@ -52,6 +52,15 @@ class _Served:
     said: bool = False  # that we are busy with it
 
 
+@dataclass(slots=True)
+class _Fence:
+    """Answered, these messages have been served, whether the rank has said so or not."""
+
+    rank: Rank
+    served: list[str]
+    left: dict[str, str]  # the shells that have not answered, by message
+
+
 class Comms:
     def __init__(
         self,
@@ -69,6 +78,7 @@ class Comms:
         self.captures = Captures(stage, display_ids, echoes)
         self._comms: dict[str, _Comm] = {}
         self._served: dict[str, _Served] = {}
+        self._fences: dict[str, _Fence] = {}
 
     def from_rank(self, rank: Rank, message: Message, home: Header, world: int) -> None:
         """Keep the table, and tell clients.  ``home``: the client's request it belongs to."""
@@ -157,6 +167,30 @@ class Comms:
 
     def idle(self, msg_id: str, rank: Rank) -> None:
         """A rank is done with a request, perhaps one of a comm."""
+        fence = self._fences.get(msg_id)
+        if fence is None or fence.rank != rank:
+            self._is_served(msg_id, rank)
+            return
+        del self._fences[msg_id], fence.left[msg_id]
+        for served in fence.served if not fence.left else ():
+            self._is_served(served, rank)
+
+    def cell_ended(self, rank: Rank) -> None:
+        """ipykernel 7.4 serves a comm in the midst of an async cell, and does not say that it has.
+
+        So it is asked something behind that, in each shell that it can have been served in.
+        """
+        served = [msg_id for msg_id, served in self._served.items() if rank in served.owners]
+        if not served:
+            return
+        shells = {self._served[msg_id].subshells.get(rank, "") for msg_id in served} | {""}
+        fence = _Fence(rank, served, {})
+        for shell in sorted(shells):
+            request = self._stage.own_request("kernel_info_request", {}, shell)
+            self._fences[request.msg_id], fence.left[request.msg_id] = fence, shell
+            self._stage.emit(ToRank((rank,), "shell", request))
+
+    def _is_served(self, msg_id: str, rank: Rank) -> None:
         served = self._served.get(msg_id)
         if served is None:
             return
@@ -170,7 +204,9 @@ class Comms:
 
     def are_in(self, subshells: Subshells) -> bool:
         """Ranks are at work there on messages of clients."""
-        return any(served.subshells is subshells for served in self._served.values())
+        return any(served.subshells is subshells for served in self._served.values()) or any(
+            subshells.get(fence.rank) in fence.left.values() for fence in self._fences.values()
+        )
 
     # ---------------------------------------------------------------- states of all widgets
 
@@ -217,11 +253,12 @@ class Comms:
         for comm_id in list(self._comms):
             self._drop(comm_id, {rank})
         self.captures.lost(rank)
+        self._fences = {key: fence for key, fence in self._fences.items() if fence.rank != rank}
         for msg_id, served in list(self._served.items()):
             states = served.states
             if states is not None and rank in served.owners and rank not in states.parts:
                 states.missing.add(rank)
-            self.idle(msg_id, rank)
+            self._is_served(msg_id, rank)
 
     def info(self, target: str | None) -> dict[str, Any]:
         names = {comm_id: comm.target for comm_id, comm in self._comms.items()} | self._own.targets

@@ -141,7 +141,9 @@ class Reports:
 
     def _idle(self, rank: Rank, msg_id: str) -> None:
         shells = (self._cells, *self._subshells)
-        if not any(shell.rounds.idle(rank, msg_id) for shell in shells):
+        if any(shell.rounds.idle(rank, msg_id) for shell in shells):
+            self._comms.cell_ended(rank)
+        else:
             self._conversations.idle(rank, msg_id)
             self._debugger.asking.settled(rank, msg_id)
             self._comms.idle(msg_id, rank)

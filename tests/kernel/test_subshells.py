@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ def both(kernel: Kernel, first: str, second: str) -> list[Result]:
     found: dict[str, Result] = {first: Result(), second: Result()}
     idle: set[str] = set()
 
-    def sort(message: dict[str, object]) -> bool:
-        parent = str(message["parent_header"].get("msg_id"))  # type: ignore[attr-defined]
+    def sort(message: dict[str, Any]) -> bool:
+        parent = str(message["parent_header"].get("msg_id"))
         if parent in found:
-            found[parent].messages.append(message)  # type: ignore[arg-type]
-            if message["content"].get("execution_state") == "idle":  # type: ignore[attr-defined]
+            found[parent].messages.append(message)
+            if message["content"].get("execution_state") == "idle":
                 idle.add(parent)
         return idle == set(found)
 
@@ -182,6 +183,44 @@ def test_a_comm_answers_through_its_subshell_while_a_cell_runs(ranks: Kernel) ->
     )
     assert said["parent_header"]["msg_id"] in sent
     assert said["parent_header"]["subshell_id"] == subshell
+
+
+ASYNC = """\
+import asyncio
+reply = asyncio.get_running_loop().create_future()
+widget = create_comm(target_name="test")
+widget.on_msg(lambda message: reply.set_result(5))
+print("got", await asyncio.wait_for(reply, 60))
+"""
+
+
+def test_a_comm_of_an_async_cell_is_not_at_work_for_ever(pair: Kernel) -> None:
+    """ipykernel serves it in the cell, whatever subshell was named, and never says that it has."""
+    pair.ok("from comm import create_comm")
+    subshell = pair.create_subshell()
+    cell = pair.send(ASYNC)
+    comm_ids: list[str] = []
+
+    def is_another(message: dict[str, Any]) -> bool:
+        found = message["header"]["msg_type"] == "comm_open"
+        return found and message["content"]["comm_id"] not in comm_ids
+
+    for _ in range(2):  # each rank has one of its own
+        comm_ids.append(pair.wait_iopub(is_another)["content"]["comm_id"])
+    sent = [
+        pair.begin("comm_msg", {"comm_id": comm_id, "data": {}}, subshell_id=subshell)
+        for comm_id in comm_ids
+    ]
+    assert pair.collect(cell).stdout == "got 5\n"
+    deleted = pair.request("delete_subshell_request", {"subshell_id": subshell}, "control")
+    assert deleted == {"status": "ok"}
+    for msg_id in sent:
+        pair.wait_iopub(
+            lambda m, msg_id=msg_id: (
+                m["parent_header"].get("msg_id") == msg_id
+                and m["content"].get("execution_state") == "idle"
+            )
+        )
 
 
 def test_a_reply_of_its_parent_names_the_shell_as_the_client_does(ranks: Kernel) -> None:
