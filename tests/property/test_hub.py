@@ -543,7 +543,9 @@ class Machine(RuleBasedStateMachine):
 
     def print_beside(self, fake: FakeRank, subshell: str) -> None:
         request = fake.subshells[subshell][0]
-        if request.msg_type == "execute_request":
+        if request.msg_type == "execute_request" and not self.world.hub.stage.is_own(
+            request.header
+        ):
             self.serial += 1
             line = f"line-{self.serial}-of-{fake.rank}"
             self.printed.append((request.msg_id.split()[0], fake.rank, line))
