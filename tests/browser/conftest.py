@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_core.paths import jupyter_path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from .lab import DEADLINE, SCREENSHOTS, Lab, Notebook
@@ -36,13 +37,29 @@ def chromium() -> str:
     return found[0]
 
 
+def needs_extension() -> None:
+    """Without the built extension: a skip, or with SPMD_REQUIRE_BROWSER=1 a failure."""
+    places = [Path(folder, "spmd-kernel", "package.json") for folder in jupyter_path("labextensions")]
+    if not any(place.is_file() for place in places):
+        missing = "our JupyterLab extension is not installed; hint: make labextension"
+        if os.environ.get("SPMD_REQUIRE_BROWSER") == "1":
+            pytest.fail(missing)
+        pytest.skip(missing)
+
+
 @pytest.fixture(scope="module")
-def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(
+    chromium: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """With our extension, unless the module says ``STOCK = True``."""
+    extension = not getattr(request.module, "STOCK", False)
+    if extension:
+        needs_extension()
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(("SPMD_", "SLURM_", "PMI_", "PMIX_", "OMPI_", "JUPYTER")):
                 patch.delenv(name)
-        lab = Lab(tmp_path_factory.mktemp("lab"))
+        lab = Lab(tmp_path_factory.mktemp("lab"), extension=extension)
     yield lab
     lab.close()
 
@@ -76,10 +93,18 @@ def open_notebook(
     name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))
 
     def open_notebook(
-        *cells: str, tags: dict[int, str] | None = None, example: Path | None = None
+        *cells: str,
+        tags: dict[int, str] | None = None,
+        example: Path | None = None,
+        front_end: str = "lab",
+        kernel: str = "spmd-python3",
     ) -> Notebook:
-        path = shutil.copy(example, lab.work) if example else lab.write(name, cells, tags or {})
-        notebook = Notebook(page, lab, Path(path))
+        path = (
+            shutil.copy(example, lab.work)
+            if example
+            else lab.write(name, cells, tags or {}, kernel=kernel)
+        )
+        notebook = Notebook(page, lab, Path(path), front_end)
         notebook.open()
         return notebook
 

@@ -37,6 +37,7 @@ OPTIONS = [
     "--ServerApp.ip=127.0.0.1",
     "--ServerApp.port=0",
     "--LabApp.expose_app_in_browser=True",
+    "--JupyterNotebookApp.expose_app_in_browser=True",
     "--LabApp.news_url=None",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
@@ -46,12 +47,17 @@ OPTIONS = [
 class Lab:
     """One server with folders, port and token of its own. ``close`` leaves no process behind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, extension: bool) -> None:
+        """``extension``: with ours, which has to be installed; without it all is as it comes."""
         self.work = folder / "work"
         self.work.mkdir()
         quiet = folder / "settings" / "@jupyterlab/apputils-extension"
         quiet.mkdir(parents=True)
         (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        if not extension:
+            disabled = folder / "config" / "labconfig" / "page_config.json"
+            disabled.parent.mkdir(parents=True)
+            disabled.write_text('{"disabledExtensions": {"spmd-kernel": true}}')
         self.token = secrets.token_hex()
         self.log: list[str] = []
         self.process = subprocess.Popen(
@@ -111,8 +117,10 @@ class Lab:
             body = reply.read()
         return json.loads(body) if body else None
 
-    def write(self, name: str, cells: Sequence[str], tags: dict[int, str]) -> Path:
-        """A notebook as somebody might have sent it: cells without outputs, our kernel's name."""
+    def write(
+        self, name: str, cells: Sequence[str], tags: dict[int, str], *, kernel: str = "spmd-python3"
+    ) -> Path:
+        """A notebook as somebody might have sent it: cells without outputs, a kernel's name."""
         made = [
             nbformat.v4.new_code_cell(code.strip(), id=f"cell-{i}") for i, code in enumerate(cells)
         ]
@@ -120,9 +128,9 @@ class Lab:
             made[index].metadata.tags = [tag]
         notebook = nbformat.v4.new_notebook(cells=made)
         notebook.metadata.kernelspec = {
-            "display_name": "Distributed (Python 3)",
+            "display_name": "Distributed (Python 3)" if kernel == "spmd-python3" else kernel,
             "language": "python",
-            "name": "spmd-python3",
+            "name": kernel,
         }
         path = self.work / f"{name}.ipynb"
         nbformat.write(notebook, path)
@@ -153,14 +161,17 @@ class Lab:
 class Notebook:
     """An open notebook: what its cells show, and what one can do with keys, mouse and commands."""
 
-    def __init__(self, page: Page, lab: Lab, path: Path) -> None:
+    def __init__(self, page: Page, lab: Lab, path: Path, front_end: str = "lab") -> None:
+        """``front_end``: "lab" is JupyterLab, "notebook" is Notebook 7."""
         self.page = page
         self.lab = lab
         self.path = path
+        self.front_end = front_end
 
     def open(self) -> None:
         """Load the page; returns when the kernel that the notebook's metadata names is there."""
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        place = "lab/tree" if self.front_end == "lab" else "notebooks"
+        self.page.goto(f"{self.lab.url}/{place}/{self.path.name}?reset&token={self.lab.token}")
         self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
         self._do("await app.shell.currentWidget.sessionContext.ready")
 

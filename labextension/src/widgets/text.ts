@@ -1,0 +1,153 @@
+/**
+ * Lab's own renderers, given one rank's lines, or the last part of a text that is too long.
+ *
+ * The renderer that would have drawn a text draws it; only what it is given differs.
+ */
+
+import { MimeModel, type IOutputModel, type IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
+import { parseLabel } from '../protocol/labels';
+import { labellingOf } from '../protocol/outputs';
+import { linesOf, TextWindow, WINDOW, type Choice } from '../protocol/text';
+import type { INotebookRanks } from '../tokens';
+
+export const MIME_TYPES = [
+  'application/vnd.jupyter.stdout',
+  'application/vnd.jupyter.stderr',
+  'text/plain'
+];
+
+const PAUSE = 100; // milliseconds between two drawings of a long text that grows
+const LONG = 20_000; // characters; shorter ones are drawn at once
+
+type Draw = (model: IRenderMime.IMimeModel) => Promise<void>;
+
+const drawers = new WeakMap<IRenderMime.IRenderer, Drawer>();
+
+/** Renderers made from now on show what is chosen. Returns how to undo it. */
+export function override(rendermime: IRenderMimeRegistry, notebook: INotebookRanks): () => void {
+  const restore: (() => void)[] = [];
+  for (const mimeType of MIME_TYPES) {
+    const base = rendermime.getFactory(mimeType);
+    if (!base) {
+      continue;
+    }
+    const createRenderer = (options: IRenderMime.IRendererOptions): IRenderMime.IRenderer => {
+      const renderer = base.createRenderer(options);
+      adopt(renderer, notebook, mimeType);
+      return renderer;
+    };
+    rendermime.addFactory({ ...base, mimeTypes: [mimeType], createRenderer }, base.defaultRank);
+    restore.push(() =>
+      rendermime.addFactory({ ...base, mimeTypes: [mimeType] }, base.defaultRank)
+    );
+  }
+  return () => restore.forEach(undo => undo());
+}
+
+/** A renderer that may have been made before. */
+export function adopt(
+  renderer: IRenderMime.IRenderer,
+  notebook: INotebookRanks,
+  mimeType: string
+): void {
+  if (!drawers.has(renderer) && MIME_TYPES.includes(mimeType)) {
+    drawers.set(renderer, new Drawer(renderer, notebook, mimeType));
+  }
+}
+
+/** Draw it again if something else is chosen now. */
+export function refresh(renderer: IRenderMime.IRenderer, output: IOutputModel): void {
+  drawers.get(renderer)?.refresh(output);
+}
+
+class Drawer {
+  constructor(
+    private readonly _renderer: IRenderMime.IRenderer,
+    private readonly _notebook: INotebookRanks,
+    private readonly _mimeType: string
+  ) {
+    this._draw = _renderer.renderModel.bind(_renderer);
+    _renderer.renderModel = model => this._render(model as IOutputModel);
+    _renderer.disposed.connect(() => window.clearTimeout(this._timer));
+  }
+
+  refresh(output: IOutputModel): void {
+    const choice = this._notebook.isOurs ? this._notebook.choiceFor(output) : null;
+    if (choice !== this._shown) {
+      this._paint(output);
+    }
+  }
+
+  private _render(output: IOutputModel): Promise<void> {
+    const long = (output.streamText?.text.length ?? 0) > LONG;
+    const wait = this._drawn + PAUSE - performance.now();
+    if (!long || wait <= 0) {
+      return this._paint(output);
+    }
+    window.clearTimeout(this._timer);
+    return new Promise(done => {
+      this._timer = window.setTimeout(() => done(this._paint(output)), wait);
+    });
+  }
+
+  private async _paint(output: IOutputModel): Promise<void> {
+    window.clearTimeout(this._timer);
+    if (this._renderer.isDisposed) {
+      return;
+    }
+    const ours = this._notebook.isOurs;
+    this._shown = ours ? this._notebook.choiceFor(output) : null;
+    const text = String(output.data[this._mimeType] ?? '');
+    if (!ours || (this._shown === null && text.length <= this._size)) {
+      await this._draw(output);
+    } else {
+      const source = this._source(output, text);
+      await this._draw(new MimeModel({ data: { [this._mimeType]: source }, ...kept(output) }));
+    }
+    this._offerEarlier(output, ours);
+    this._drawn = performance.now();
+  }
+
+  private _source(output: IOutputModel, text: string): string {
+    const labelling = labellingOf(output, text);
+    if (labelling === 'first') {
+      const label = this._shown === null ? null : parseLabel(text);
+      return label ? text.slice(label.end) : text;
+    }
+    if (output.type !== 'stream') {
+      return labelling === 'lines' ? linesOf(text, this._shown) : text;
+    }
+    if (this._window?.rank !== this._shown || this._window.size !== this._size) {
+      this._window = new TextWindow(this._shown, this._size);
+    }
+    return this._window.update(text);
+  }
+
+  private _offerEarlier(output: IOutputModel, ours: boolean): void {
+    const hidden = ours && output.type === 'stream' ? (this._window?.hidden ?? 0) : 0;
+    const node = this._renderer.node;
+    node.querySelector(':scope > .spmd-earlier')?.remove();
+    if (hidden > 0) {
+      const button = document.createElement('button');
+      button.className = 'spmd-earlier';
+      button.textContent = `show earlier (${hidden.toLocaleString()} lines above)`;
+      button.addEventListener('click', () => {
+        this._size = 4 * this._size;
+        void this._paint(output);
+      });
+      node.prepend(button);
+    }
+  }
+
+  private readonly _draw: Draw;
+  private _shown: Choice = null;
+  private _window: TextWindow | null = null;
+  private _size = WINDOW;
+  private _drawn = -Infinity;
+  private _timer = 0;
+}
+
+function kept(output: IOutputModel): { metadata: IOutputModel['metadata']; trusted: boolean } {
+  return { metadata: output.metadata, trusted: output.trusted };
+}
