@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,13 @@ class Lab:
         nbformat.write(notebook, path)
         return path
 
+    def wait_idle(self) -> None:
+        """Until all kernels are, by what the server has heard of them."""
+        deadline = time.monotonic() + DEADLINE
+        while any(kernel["execution_state"] != "idle" for kernel in self.request("GET", "kernels")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
     def stop_kernels(self) -> None:
         """Shut all kernels down, and see that their ranks are gone too."""
         pids = descendants(self.process.pid)
@@ -175,6 +183,12 @@ class Notebook:
         self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
         self._do("await app.shell.currentWidget.sessionContext.ready")
 
+    def open_without_kernel(self) -> None:
+        """Load the page of a notebook whose kernel is not here; no other is chosen."""
+        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        self.page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+        self.page.locator(".jp-Dialog").wait_for(state="hidden")
+
     def _do(self, statements: str) -> Any:
         """Run JavaScript in the page, where ``app`` is JupyterLab; never wait for ever."""
         return self.page.evaluate(f"""() => Promise.race([
@@ -195,6 +209,59 @@ class Notebook:
 
     def cell(self, index: int) -> Locator:
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def by_prompt(self, count: int) -> Locator:
+        """A cell by its number: where most cells are not on the page, places do not tell."""
+        prompt = self.page.locator(".jp-InputPrompt", has_text=re.compile(rf"^\[{count}\]:$"))
+        return self.page.locator(".jp-Notebook .jp-Cell", has=prompt)
+
+    def show_ranks(self) -> None:
+        """Open the Ranks panel, in a window that has room for it."""
+        self.page.set_viewport_size({"width": 1500, "height": 900})
+        self.command("spmd-kernel:show-ranks")
+        self.page.locator("#spmd-ranks").wait_for()
+
+    def wait_busy(self) -> None:
+        """Until the kernel runs a cell."""
+        self._do("""
+            const { session } = app.shell.currentWidget.sessionContext;
+            if (session.kernel.status !== 'busy') {
+                await new Promise(done => session.kernel.statusChanged.connect(
+                    (_, status) => status === 'busy' && done()));
+            }""")
+
+    def wait_status(self) -> None:
+        """Until the field shows that the kernel has told of its ranks, and a moment of it all."""
+        self.page.locator(".spmd-Processes input[aria-busy=false]").wait_for()
+        self._do("await app.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
+
+    def setting(self, plugin: str, name: str, value: str) -> None:
+        """Change a setting; ``value`` is JSON."""
+        self._do(
+            "await app.serviceManager.settings.save("
+            f"'{plugin}', JSON.stringify({{ {name}: {value} }}))"
+        )
+
+    def dark(self, on: bool = True) -> None:
+        theme = "JupyterLab Dark" if on else "JupyterLab Light"
+        self._do(f"await app.commands.execute('apputils:change-theme', {{ theme: '{theme}' }})")
+        self.page.locator(f"body[data-jp-theme-light={'false' if on else 'true'}]").wait_for()
+
+    def saved_text(self, index: int) -> str:
+        """The text of a cell's first output, as it would be saved."""
+        text: str = self._do(
+            f"return app.shell.currentWidget.content.model.cells.get({index})"
+            ".outputs.get(0).toJSON().text"
+        )
+        return text
+
+    def record_sent(self) -> Callable[[], list[str]]:
+        """From now on: the types of all messages that the page sends to its kernel."""
+        self._do("""
+            window.sent = [];
+            app.shell.currentWidget.sessionContext.session.kernel.anyMessage.connect(
+                (_, { msg, direction }) => direction === 'send' && sent.push(msg.header.msg_type));""")
+        return lambda: self._do("return window.sent")
 
     def outputs(self, index: int) -> Locator:
         return self.cell(index).locator(".jp-OutputArea-output")
@@ -251,10 +318,13 @@ class Notebook:
         )
         return [tuple(size) for size in sizes]
 
+    def picture(self, name: str) -> Path:
+        return SCREENSHOTS / f"{name}.png"
+
     def shot(self, name: str, cell: int | None = None) -> None:
         """A picture of the whole window, or of one cell: for people to look at."""
         shown = self.page if cell is None else self.cell(cell)
-        shown.screenshot(path=SCREENSHOTS / f"{name}.png")
+        shown.screenshot(path=self.picture(name))
 
     def long_shot(self, name: str, height: int) -> None:
         """A picture of all cells, in a window so high (pixels) that none is out of view."""

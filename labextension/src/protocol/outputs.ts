@@ -25,7 +25,8 @@ export function markOf(output: IOutput): IMark {
   if (output.type === 'error') {
     const error = output.data[ERROR] as { ename?: string; traceback?: string[] } | undefined;
     const ranks = parseLabel(error?.traceback?.[0] ?? '')?.ranks ?? null;
-    return { ranks, role: '', failed: true, died: error?.ename === 'RankLost' };
+    const failed = error?.ename !== 'KeyboardInterrupt'; // that was Stop, or what others did
+    return { ranks, role: '', failed, died: error?.ename === 'RankLost' };
   }
   const spmd = ours(output);
   const role = spmd['role'];
