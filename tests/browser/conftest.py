@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from jupyter_core.paths import jupyter_path
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from .lab import DEADLINE, SCREENSHOTS, Lab, Notebook
 
@@ -85,6 +85,7 @@ def lab(labs: Callable[[bool], Lab], request: pytest.FixtureRequest) -> Lab:
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    expect.set_options(timeout=1000 * DEADLINE / 2)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser

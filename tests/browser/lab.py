@@ -245,7 +245,8 @@ class Notebook:
     def dark(self, on: bool = True) -> None:
         theme = "JupyterLab Dark" if on else "JupyterLab Light"
         self._do(f"await app.commands.execute('apputils:change-theme', {{ theme: '{theme}' }})")
-        self.page.locator(f"body[data-jp-theme-light={'false' if on else 'true'}]").wait_for()
+        light = "false" if on else "true"
+        self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
 
     def saved_text(self, index: int) -> str:
         """The text of a cell's first output, as it would be saved."""

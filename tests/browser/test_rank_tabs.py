@@ -82,8 +82,10 @@ def test_one_rank_at_a_time(open_notebook: OpenNotebook, front_end: str) -> None
 STREAM = """\
 print(f"start {rank}", flush=True)
 if rank != 2: gate("go")
-if rank == 3: os.kill(os.getpid(), 9)
 if rank == 1: raise ValueError("not this one")
+if rank == 3:
+    gate("die")
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -98,9 +100,11 @@ def test_running_failed_and_dead_ranks(open_notebook: OpenNotebook) -> None:
     assert shown(notebook, 2) == ["start 0"]
     notebook.shot("tabs-running", 2)
     (notebook.lab.work / "go").touch()
+    expect(notebook.cell(2).locator(".spmd-mod-failed")).to_have_text("1")
+    expect(running).to_have_text(["3"])
+    (notebook.lab.work / "die").touch()
     notebook.wait_done(2)
     expect(running).to_have_count(0)
-    expect(notebook.cell(2).locator(".spmd-mod-failed")).to_have_text("1")
     expect(notebook.cell(2).locator(".spmd-mod-dead")).to_have_text("3")
     choose(notebook, 2, "3")
     assert [line for line in shown(notebook, 2) if "RankLost" in line]

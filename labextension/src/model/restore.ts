@@ -42,7 +42,7 @@ export async function restore(notebook: NotebookRanks, session: Session): Promis
   );
   for (const run of missed(data.cells ?? [], shown, lastSeen(session.kernel.id))) {
     const cell = cells.get(run.cell_id!)!;
-    if (cell.outputArea.future?.msg.header.msg_id !== run.msg_id) {
+    if (!session.hasSent(run.msg_id)) {
       await cell.ready;
       void new Replay(cell, session, run).run().catch(console.warn);
     }
@@ -102,6 +102,7 @@ class Replay {
         } as unknown as KernelMessage.IIOPubMessage);
       }
       from = data.next;
+      this._count = data.execution_count;
       if (!data.more) {
         await this._idle(id);
         return data;
@@ -146,7 +147,7 @@ class Replay {
     }
     void this._future?.onIOPub(message);
     if (isIdle(message)) {
-      this._end(this._count ?? this._session.status?.running?.execution_count ?? null);
+      this._end(this._count);
     }
   }
 

@@ -16,11 +16,29 @@ interface IReply {
   hint?: string;
 }
 
+/** Ids of the requests that this page has sent, by kernel, since the first notebook had it. */
+const sent = new WeakMap<Kernel.IKernelConnection, Set<string>>();
+
+function sentTo(kernel: Kernel.IKernelConnection): Set<string> {
+  let ids = sent.get(kernel);
+  if (ids === undefined) {
+    const own = (ids = new Set<string>());
+    sent.set(kernel, own);
+    kernel.anyMessage.connect((_, { msg, direction }) => {
+      if (direction === 'send' && msg.header.msg_type === 'execute_request') {
+        own.add(msg.header.msg_id);
+      }
+    });
+  }
+  return ids;
+}
+
 export class Session implements ISession, IDisposable {
   status: IStatus | null = null;
   readonly changed = new Signal<this, void>(this);
 
   constructor(readonly kernel: Kernel.IKernelConnection) {
+    this._sent = sentTo(kernel);
     kernel.statusChanged.connect(this._onKernelStatus, this);
     kernel.connectionStatusChanged.connect(this._onConnection, this);
     this._open();
@@ -50,6 +68,11 @@ export class Session implements ISession, IDisposable {
     const control = message as unknown as KernelMessage.IControlMessage;
     const done = this.kernel.sendControlMessage(control, true).done;
     return { id: message.header.msg_id, answer: done.then(reply => answered<T>(reply)) };
+  }
+
+  /** It is this page that asked for it. */
+  hasSent(msgId: string): boolean {
+    return this._sent.has(msgId);
   }
 
   watchResources(on: boolean): void {
@@ -114,6 +137,7 @@ export class Session implements ISession, IDisposable {
     }
   }
 
+  private readonly _sent: ReadonlySet<string>;
   private _comm: Kernel.IComm | null = null;
   private _clock = 0;
   private _resources = false;

@@ -37,8 +37,8 @@ class KeepBody extends Widget {
     const stay = nameRanks(range(0, Math.min(from, to)));
     const change =
       to > from
-        ? `${nameRanks(range(from, to))} start empty beside them`
-        : `${nameRanks(range(to, from))} end`;
+        ? `${nameRanks(range(from, to))} ${to - from === 1 ? 'is' : 'are'} new and empty`
+        : `${nameRanks(range(to, from))} ${from - to === 1 ? 'ends' : 'end'}`;
     const warning = document.createElement('p');
     const says = (): string =>
       this._box.checked

@@ -16,6 +16,8 @@ interface IStarted {
   readonly size: number;
 }
 
+const READ = 15_000; // milliseconds to read why the kernel refused
+
 let counter = 0;
 
 export class ProcessesField extends Widget {
@@ -40,6 +42,7 @@ export class ProcessesField extends Widget {
   }
 
   override dispose(): void {
+    window.clearTimeout(this._timer);
     Signal.disconnectReceiver(this);
     super.dispose();
   }
@@ -90,7 +93,7 @@ export class ProcessesField extends Widget {
     this._input.setAttribute('aria-busy', `${waits}`);
     this._input.disabled = this._isPending;
     if (document.activeElement !== this._input && !this._isPending) {
-      this._reset();
+      this._input.value = `${this._size}`;
     }
   }
 
@@ -102,6 +105,7 @@ export class ProcessesField extends Widget {
   private readonly _onKey = (event: KeyboardEvent): void => {
     event.stopPropagation(); // none of the notebook's shortcuts
     if (event.key === 'Enter') {
+      event.preventDefault(); // or it presses the first button of the dialog that it opens
       void this._submit();
     } else if (event.key === 'Escape') {
       this._reset();
@@ -127,6 +131,7 @@ export class ProcessesField extends Widget {
     } catch (error) {
       this._isPending = false;
       this._refuse(said(error));
+      this._timer = window.setTimeout(() => this._reset(), READ);
     }
     this._show();
   }
@@ -156,6 +161,7 @@ export class ProcessesField extends Widget {
   }
 
   private _refuse(problem: string): void {
+    window.clearTimeout(this._timer);
     this._problem.textContent = problem;
     this._input.setAttribute('aria-invalid', `${problem !== ''}`);
   }
@@ -163,6 +169,7 @@ export class ProcessesField extends Widget {
   private readonly _input = document.createElement('input');
   private readonly _problem = document.createElement('span');
   private _isPending = false;
+  private _timer = 0;
 }
 
 export function said(error: unknown): string {
