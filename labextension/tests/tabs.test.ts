@@ -17,6 +17,7 @@ function facts(more: Partial<ICellFacts>): ICellFacts {
     marks: [],
     named: new Set(),
     running: [],
+    fresh: false,
     dead: [],
     signature: rank => `${rank}`,
     ...more
@@ -42,6 +43,12 @@ test('while it runs there are tabs, and they say so', () => {
   assert.deepEqual(tabs.map(tab => tab.state), ['', '', 'running']);
   assert.equal(tabs[2]!.spoken, 'rank 1, still running');
   assert.deepEqual(tabs.map(tab => tab.selected), [false, false, true]);
+});
+
+test('a cell that has only just begun has tabs if a rank has said something', () => {
+  assert.deepEqual(titles(facts({ size: 2, running: [0, 1], fresh: true })), []);
+  const known = facts({ size: 2, running: [0], fresh: true, named: new Set([1]) });
+  assert.deepEqual(titles(known), ['All', '0', '1']);
 });
 
 test('failed and dead ranks', () => {

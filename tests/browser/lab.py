@@ -48,8 +48,9 @@ OPTIONS = [
 class Lab:
     """One server with folders, port and token of its own. ``close`` leaves no process behind."""
 
-    def __init__(self, folder: Path, *, extension: bool) -> None:
+    def __init__(self, folder: Path, *, extension: bool, options: Sequence[str] = ()) -> None:
         """``extension``: with ours, which has to be installed; without it all is as it comes."""
+        self._options = options
         self.work = folder / "work"
         self.work.mkdir()
         quiet = folder / "settings" / "@jupyterlab/apputils-extension"
@@ -81,7 +82,8 @@ class Lab:
         self._reader.start()
 
     def _command(self) -> list[str]:
-        lab = [sys.executable, "-m", "jupyterlab", *OPTIONS, f"--ServerApp.root_dir={self.work}"]
+        lab = [sys.executable, "-m", "jupyterlab", *OPTIONS, *self._options]
+        lab.append(f"--ServerApp.root_dir={self.work}")
         return [sys.executable, "-c", LAUNCH, str(os.getpid()), *lab]
 
     def _environment(self, folder: Path) -> dict[str, str]:

@@ -84,10 +84,9 @@ def test_what_is_no_number_is_refused_in_place(open_notebook: OpenNotebook) -> N
     notebook.run(0)
     wait_size(page, 2)  # what a magic does is seen, too
     notebook.run(1, wait=False)
-    notebook.wait_busy()
+    expect(notebook.cell(1).locator(".spmd-mod-running")).to_have_count(2)
     ask(page, "4")
-    accept(page, "Start ranks")  # while a cell runs the kernel refuses
-    expect(page.locator(".spmd-Processes-problem")).to_contain_text("hint:")
+    expect(page.locator(".spmd-Processes-problem")).to_contain_text("cell [2] is running")
     notebook.shot("processes-busy")
     notebook.command("notebook:interrupt-kernel")
     notebook.wait_done(1)

@@ -112,6 +112,31 @@ def test_running_failed_and_dead_ranks(open_notebook: OpenNotebook) -> None:
     notebook.shot("tabs-failed-and-dead", 2)
 
 
+CONTRAST = """\
+node => {
+    const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+    const pen = canvas.getContext("2d", { willReadFrequently: true });
+    const layers = [];
+    for (let at = node; at; at = at.parentElement) {
+        layers.unshift(getComputedStyle(at).backgroundColor);
+    }
+    const luminance = colours => {
+        colours.forEach(colour => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); });
+        const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).map(byte =>
+            byte / 255 <= 0.04045 ? byte / 255 / 12.92 : ((byte / 255 + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const back = luminance(["white", ...layers]);
+    const front = luminance([getComputedStyle(node).color]);
+    return (Math.max(back, front) + 0.05) / (Math.min(back, front) + 0.05);
+}"""
+
+
+def contrast(node: Locator) -> float:
+    """Between text and what is behind it, as WCAG has it."""
+    return float(node.evaluate(CONTRAST))
+
+
 def test_keys_and_roles(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("%processes 3", PRELUDE + "print(rank)")
     notebook.run_all()
@@ -130,6 +155,10 @@ def test_keys_and_roles(open_notebook: OpenNotebook) -> None:
         expect(focused).to_have_text(title)
         expect(focused).to_have_attribute("aria-selected", "true")
         assert shown(notebook, 1) == ([title] if title != "All" else notebook.lines(1))
+    for dark in (True, False):
+        notebook.dark(dark)
+        for tab in tabs(notebook, 1).all():
+            assert contrast(tab) >= 4.5  # WCAG 2.2, 1.4.3
     row = notebook.cell(1).get_by_role("tablist")
     assert row.locator("[tabindex='0']").count() == 1
     area = row.get_by_role("tab").first.get_attribute("aria-controls")

@@ -23,6 +23,8 @@ export interface ICellFacts {
   /** Ranks that its text names. */
   readonly named: ReadonlySet<number>;
   readonly running: Ranks;
+  /** It has only just begun: a row of tabs that comes and goes would disturb. */
+  readonly fresh: boolean;
   readonly dead: Ranks;
   /** Equal for ranks whose outputs are. */
   readonly signature: (rank: number) => string;
@@ -36,7 +38,7 @@ export function tabsOf(facts: ICellFacts, choice: Choice): ITab[] {
   const own = [...facts.named, ...facts.marks.flatMap(partial(facts))];
   const highest = own.reduce((a, b) => Math.max(a, b), -1);
   const size = Math.max(facts.size, highest + 1, lastMarked(facts) + 1);
-  if (size < 2 || (own.length === 0 && facts.running.length === 0)) {
+  if (size < 2 || (own.length === 0 && (facts.fresh || facts.running.length === 0))) {
     return [];
   }
   const ranks = Array.from({ length: size }, (_, rank) => rank);

@@ -15,6 +15,7 @@ import { RankTabs, type IChosen } from './tabs';
 import { adopt, refresh } from './text';
 
 const WRAPPER = 'jp-Cell-outputWrapper';
+const FRESH = 1; // seconds that a cell runs before its tabs show that it does
 const HIDDEN = 'spmd-mod-hidden';
 
 export class CellRanks implements IDisposable {
@@ -28,6 +29,7 @@ export class CellRanks implements IDisposable {
     cell.outputArea.id ||= `spmd-outputs-${cell.model.id}`;
     this._tabs.chosen.connect(this._onChosen, this);
     cell.model.outputs.changed.connect(this._onOutputs, this);
+    cell.model.stateChanged.connect(this._schedule, this);
     cell.inViewportChanged.connect(this._schedule, this);
     cell.disposed.connect(this.dispose, this);
     _notebook.changed.connect(this._onNotebook, this);
@@ -45,6 +47,7 @@ export class CellRanks implements IDisposable {
     }
     this._isDisposed = true;
     cancelAnimationFrame(this._frame);
+    window.clearTimeout(this._timer);
     Signal.disconnectReceiver(this);
     this._tabs.dispose();
     if (!this.cell.isDisposed) {
@@ -111,17 +114,30 @@ export class CellRanks implements IDisposable {
   private _facts(marks: readonly IMark[]): ICellFacts {
     const ledgers = this._outputs.map(output => this._ledger(output));
     const status = this._notebook.session?.status;
-    const isMine = status?.running?.cell_id === this.cell.model.id;
+    const running = status?.running;
+    // Lab hears of the end before the status tells.
+    const isMine =
+      running?.cell_id === this.cell.model.id && this.cell.model.executionState !== 'idle';
     const signs = marks.map(mark => mark.ranks);
     return {
       size: this._notebook.sizeOf(this.cell.model.id),
       marks,
       named: new Set(ledgers.flatMap(ledger => [...(ledger?.ranks ?? [])])),
-      running: (isMine && status.running?.ranks) || [],
-      dead: isMine ? status.ranks.filter(r => r.state === 'dead').map(r => r.rank) : [],
+      running: isMine ? running.ranks : [],
+      fresh: isMine && this._isFresh(running.started),
+      dead: isMine && status ? status.ranks.filter(r => r.state === 'dead').map(r => r.rank) : [],
       signature: rank =>
         ledgers.map((ledger, i) => ledger?.sum(rank) ?? `${signs[i]?.includes(rank)}`).join()
     };
+  }
+
+  private _isFresh(started: number): boolean {
+    const left = started + FRESH - this._notebook.session!.now();
+    window.clearTimeout(this._timer);
+    if (left > 0) {
+      this._timer = window.setTimeout(() => this._schedule(), 1000 * left);
+    }
+    return left > 0;
   }
 
   private _ledger(output: IOutputModel): TextLedger | undefined {
@@ -191,5 +207,6 @@ export class CellRanks implements IDisposable {
   private readonly _tabs = new RankTabs();
   private readonly _ledgers = new WeakMap<IOutputModel, TextLedger>();
   private _frame = 0;
+  private _timer = 0;
   private _isDisposed = false;
 }

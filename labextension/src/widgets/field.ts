@@ -122,6 +122,12 @@ export class ProcessesField extends Widget {
       this._reset();
       return;
     }
+    const running = this._notebook.session?.status?.running;
+    if (running) {
+      const count = running.execution_count;
+      this._refuse(`${count ? `cell [${count}]` : 'a cell'} is running: wait for it, or press Stop`);
+      return;
+    }
     this._isPending = true;
     this._show();
     try {

@@ -124,7 +124,7 @@ export class RanksPanel extends Widget {
   private _row(rank: IRank, columns: IColumns, now: number, slow: boolean): HTMLElement {
     const row = document.createElement('tr');
     row.className = `spmd-mod-${rank.state}${slow ? ' spmd-mod-slow' : ''}`;
-    const state = slow && rank.state === 'busy' ? 'busy, slow' : rank.state;
+    const state = slow && rank.state === 'busy' ? 'slow' : rank.state;
     const cells = [`${rank.rank}`, state, seconds(secondsOf(rank, now)), bytes(rank.rss)];
     if (columns.gpu) {
       cells.push(bytes(rank.gpu_memory));
