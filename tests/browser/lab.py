@@ -218,8 +218,10 @@ class Notebook:
         return self.page.locator(".jp-Notebook .jp-Cell", has=prompt)
 
     def show_ranks(self) -> None:
-        """Open the Ranks panel, in a window that has room for it."""
-        self.page.set_viewport_size({"width": 1500, "height": 900})
+        """Open the Ranks panel, in a window that has room for it and shows nothing else."""
+        self.page.set_viewport_size({"width": 1150, "height": 600})
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
         self.command("spmd-kernel:show-ranks")
         self.page.locator("#spmd-ranks").wait_for()
 
@@ -328,6 +330,18 @@ class Notebook:
         """A picture of the whole window, or of one cell: for people to look at."""
         shown = self.page if cell is None else self.cell(cell)
         shown.screenshot(path=self.picture(name))
+
+    def page_shot(self, name: str, cell: int, height: int = 560) -> None:
+        """A picture of the page, small enough for the documentation, from a cell on."""
+        size = self.page.viewport_size
+        self.page.set_viewport_size({"width": 900, "height": height})
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
+        self._do(f"await app.shell.currentWidget.content.scrollToItem({cell}, 'start')")
+        self.shot(name)
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
+        self.page.set_viewport_size(size)
 
     def long_shot(self, name: str, height: int) -> None:
         """A picture of all cells, in a window so high (pixels) that none is out of view."""

@@ -50,7 +50,7 @@ def test_sets_how_many_ranks_there_are(open_notebook: OpenNotebook, front_end: s
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text("Go on with 3 processes?")
     expect(dialog).to_contain_text("Memory of the rank is cleared")
-    page.screenshot(path=notebook.picture(f"processes-dialog-{front_end}"))
+    notebook.page_shot(f"processes-field-{front_end}", 0)
     accept(page, "Start ranks")
     wait_size(page, 3)
     expect(page.get_by_text(re.compile("3 ranks ready in"))).to_be_visible()

@@ -64,6 +64,7 @@ def test_one_rank_at_a_time(open_notebook: OpenNotebook, front_end: str) -> None
     expect(notebook.cell(7).locator(".spmd-Tabs-note")).to_have_text("rank 1 wrote nothing here")
     assert shown(notebook, 0) == shown(notebook, 0) != []
     notebook.long_shot(f"tabs-one-{front_end}", 2600)
+    notebook.page_shot(f"rank-tabs-{front_end}", 3, 860)
 
     choose(notebook, 6, "3", modifiers=["Alt"])
     lines = shown(notebook, 6)

@@ -17,8 +17,10 @@ export const MIME_TYPES = [
   'text/plain'
 ];
 
+const LONG = 20_000; // characters; shorter texts are drawn at once
 const PAUSE = 100; // milliseconds between two drawings of a long text that grows
-const LONG = 20_000; // characters; shorter ones are drawn at once
+const GROWING = 40_000; // characters of it that are drawn meanwhile: laying out lines takes long
+const REST = 300; // milliseconds without a word, and it is drawn as far as the window goes
 
 type Draw = (model: IRenderMime.IMimeModel) => Promise<void>;
 
@@ -80,18 +82,18 @@ class Drawer {
   }
 
   private _render(output: IOutputModel): Promise<void> {
-    const long = (output.streamText?.text.length ?? 0) > LONG;
-    const wait = this._drawn + PAUSE - performance.now();
-    if (!long || wait <= 0) {
+    window.clearTimeout(this._timer);
+    if ((output.streamText?.text.length ?? 0) <= LONG) {
       return this._paint(output);
     }
-    window.clearTimeout(this._timer);
+    const wait = Math.max(0, this._drawn + PAUSE - performance.now());
     return new Promise(done => {
-      this._timer = window.setTimeout(() => done(this._paint(output)), wait);
+      this._timer = window.setTimeout(() => done(this._paint(output, GROWING)), wait);
     });
   }
 
-  private async _paint(output: IOutputModel): Promise<void> {
+  /** `most`: draw no more than so many characters now, and the rest when the text is at rest. */
+  private async _paint(output: IOutputModel, most = Infinity): Promise<void> {
     window.clearTimeout(this._timer);
     if (this._renderer.isDisposed) {
       return;
@@ -99,17 +101,21 @@ class Drawer {
     const ours = this._notebook.isOurs;
     this._shown = ours ? this._notebook.choiceFor(output) : null;
     const text = String(output.data[this._mimeType] ?? '');
-    if (!ours || (this._shown === null && text.length <= this._size)) {
+    const size = this._size > WINDOW ? this._size : Math.min(this._size, most);
+    if (!ours || (this._shown === null && text.length <= size)) {
       await this._draw(output);
     } else {
-      const source = this._source(output, text);
+      const source = this._source(output, text, size);
       await this._draw(new MimeModel({ data: { [this._mimeType]: source }, ...kept(output) }));
     }
-    this._offerEarlier(output, ours);
+    this._offerEarlier(output, ours && text.length > size);
     this._drawn = performance.now();
+    if (size === most && text.length > most) {
+      this._timer = window.setTimeout(() => void this._paint(output), REST);
+    }
   }
 
-  private _source(output: IOutputModel, text: string): string {
+  private _source(output: IOutputModel, text: string, size: number): string {
     const labelling = labellingOf(output, text);
     if (labelling === 'first') {
       const label = this._shown === null ? null : parseLabel(text);
@@ -118,14 +124,16 @@ class Drawer {
     if (output.type !== 'stream') {
       return labelling === 'lines' ? linesOf(text, this._shown) : text;
     }
-    if (this._window?.rank !== this._shown || this._window.size !== this._size) {
-      this._window = new TextWindow(this._shown, this._size);
+    if (this._window?.rank !== this._shown || this._window.size < size) {
+      this._window = new TextWindow(this._shown, Math.max(size, WINDOW));
     }
-    return this._window.update(text);
+    const kept = this._window.update(text);
+    const cut = kept.length > size ? kept.indexOf('\n', kept.length - size - 1) + 1 : 0;
+    return kept.slice(cut);
   }
 
-  private _offerEarlier(output: IOutputModel, ours: boolean): void {
-    const hidden = ours && output.type === 'stream' ? (this._window?.hidden ?? 0) : 0;
+  private _offerEarlier(output: IOutputModel, isLong: boolean): void {
+    const hidden = isLong && output.type === 'stream' ? (this._window?.hidden ?? 0) : 0;
     const node = this._renderer.node;
     node.querySelector(':scope > .spmd-earlier')?.remove();
     if (hidden > 0) {
