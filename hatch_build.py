@@ -56,7 +56,9 @@ def is_fresh(built: Path, folder: Path) -> bool:
 def build(folder: Path) -> None:
     run(folder, *JLPM, "install", "--immutable")
     run(folder, "node", "node_modules/typescript/bin/tsc")
-    shutil.rmtree(folder / "dist", ignore_errors=True)  # names of its files differ from build to build
+    shutil.rmtree(
+        folder / "dist", ignore_errors=True
+    )  # names of its files differ from build to build
     run(folder, *BUILDER, "build", ".")
 
 

@@ -86,7 +86,9 @@ def main(runs: int) -> None:
     for extension, values in found.items():
         seconds, gap, longest = (statistics.median(column) for column in zip(*values, strict=True))
         name = "with the extension" if extension else "stock JupyterLab"
-        print(f"{name:20} {seconds:5.1f} s, gaps between frames: p95 {gap:.0f} ms, max {longest:.0f} ms")
+        print(
+            f"{name:20} {seconds:5.1f} s, gaps between frames: p95 {gap:.0f} ms, max {longest:.0f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -23,8 +23,10 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# What Notebook 7.6 does not catch by itself, without any extension of ours.
+# What the front ends do not catch by themselves, without any extension of ours: Notebook 7.6 as it
+# loads, and ipywidgets' comm, which wants a subshell, when its kernel is changed for another.
 STOCK_FAULTS = (
+    "Error: Canceled future for create_subshell_request message before replies were done",
     "Cannot read properties of undefined (reading 'schema')",
     "Command 'filebrowser:open-path' not registered.",
 )
@@ -44,7 +46,9 @@ def chromium() -> str:
 
 def needs_extension() -> None:
     """Without the built extension: a skip, or with SPMD_REQUIRE_BROWSER=1 a failure."""
-    places = [Path(folder, "spmd-kernel", "package.json") for folder in jupyter_path("labextensions")]
+    places = [
+        Path(folder, "spmd-kernel", "package.json") for folder in jupyter_path("labextensions")
+    ]
     if not any(place.is_file() for place in places):
         missing = "our JupyterLab extension is not installed; hint: make labextension"
         if os.environ.get("SPMD_REQUIRE_BROWSER") == "1":

@@ -25,6 +25,8 @@ def field(page: Page) -> Locator:
 
 
 def wait_size(page: Page, size: int) -> None:
+    """Until there are so many; what was typed is there before."""
+    expect(field(page)).to_have_attribute("aria-busy", "false", timeout=DEADLINE * SECOND)
     expect(field(page)).to_have_value(f"{size}", timeout=DEADLINE * SECOND)
 
 
@@ -90,6 +92,8 @@ def test_what_is_no_number_is_refused_in_place(open_notebook: OpenNotebook) -> N
     notebook.shot("processes-busy")
     notebook.command("notebook:interrupt-kernel")
     notebook.wait_done(1)
+    notebook.restart()
+    wait_size(page, 1)
 
 
 def test_another_page_sees_it_at_once(open_notebook: OpenNotebook, browser: Browser) -> None:

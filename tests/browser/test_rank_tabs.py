@@ -33,7 +33,9 @@ def choose(notebook: Notebook, index: int, title: str, **how: object) -> None:
 def shown(notebook: Notebook, index: int) -> list[str]:
     """The lines that a person sees under a cell, without those of hidden outputs."""
     outputs = notebook.cell(index).locator(".jp-OutputArea-output:visible")
-    return [line for text in outputs.all_inner_texts() for line in text.splitlines() if line.strip()]
+    return [
+        line for text in outputs.all_inner_texts() for line in text.splitlines() if line.strip()
+    ]
 
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook"])
@@ -194,7 +196,9 @@ def saved(size: int, cells: int) -> nbformat.NotebookNode:
             spmd = {"spmd": {"ranks": [rank]}}
             caption = {"text/plain": f"{rank} │"}
             cell.outputs += [
-                nbformat.v4.new_output("display_data", caption, metadata={"spmd": spmd["spmd"] | {"role": "caption"}}),
+                nbformat.v4.new_output(
+                    "display_data", caption, metadata={"spmd": spmd["spmd"] | {"role": "caption"}}
+                ),
                 nbformat.v4.new_output("display_data", picture, metadata=spmd),
             ]
         made.append(cell)
@@ -220,16 +224,16 @@ def test_a_saved_notebook_of_64_ranks_without_a_kernel(lab: Lab, page: Page) -> 
     expect(tabs(notebook, 0).last).to_have_text("63")
     assert shown(notebook, 0) == ["step 0 of 63", "picture 0"]
     notebook.shot("tabs-64")
-    notebook.page.evaluate("window.jupyterapp.shell.currentWidget.content.scrollToItem(150, 'start')")
+    notebook.page.evaluate(
+        "window.jupyterapp.shell.currentWidget.content.scrollToItem(150, 'start')"
+    )
     expect(notebook.by_prompt(151).locator(".spmd-Tab[aria-selected=true]")).to_have_text("63")
     outputs = notebook.by_prompt(151).locator(".jp-OutputArea-output:visible")
     expect(outputs).to_have_text(["step 150 of 63\n", "picture 150"])
 
 
 def test_widgets_and_live_lines_of_one_rank(open_notebook: OpenNotebook) -> None:
-    slider = (
-        "import ipywidgets\nslider = ipywidgets.IntSlider(description=f'rank {rank}')\nslider"
-    )
+    slider = "import ipywidgets\nslider = ipywidgets.IntSlider(description=f'rank {rank}')\nslider"
     notebook = open_notebook("%processes 4", PRELUDE + MEET + GATE, slider, BARS, "slider.value")
     for index in range(3):
         notebook.run(index)

@@ -38,9 +38,7 @@ slider.value
 
 
 @pytest.mark.parametrize("front_end", ["lab", "notebook"])
-def test_what_was_missed_is_there_and_goes_on(
-    open_notebook: OpenNotebook, front_end: str
-) -> None:
+def test_what_was_missed_is_there_and_goes_on(open_notebook: OpenNotebook, front_end: str) -> None:
     notebook = open_notebook(
         "%processes 2", PRELUDE + MEET + GATE, LONG_CELL, "print('after')", front_end=front_end
     )

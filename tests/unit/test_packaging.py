@@ -58,7 +58,11 @@ def test_the_wheel_installs_the_extension_of_jupyterlab(built: dict[str, Path]) 
     assert "schemas/spmd-kernel/processes.json" in names
     with tarfile.open(built[".gz"]) as sdist:
         packed = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}
-    assert {"labextension/dist/package.json", "labextension/src/index.ts", "hatch_build.py"} <= packed
+    assert {
+        "labextension/dist/package.json",
+        "labextension/src/index.ts",
+        "hatch_build.py",
+    } <= packed
     assert not [name for name in packed if "node_modules" in name]
 
 

@@ -115,7 +115,7 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
     { notebook, cell }: { notebook: object; cell: { model: { id: string } } }
   ): void {
     const size = this.session?.status?.size;
-    if (size && notebook === this.panel.content && !this._sizes.has(cell.model.id)) {
+    if (size && notebook === this.panel.content) {
       this._sizes.set(cell.model.id, size);
     }
   }

@@ -78,7 +78,11 @@ export class CellRanks implements IDisposable {
     if (change === 'choice' && this.cell.isAttached) {
       this._update(); // others follow when they come into view
     } else if (change === 'status') {
-      this._schedule();
+      const before = this._runs;
+      this._runs = this._notebook.session?.status?.running?.cell_id === this.cell.model.id;
+      if (before || this._runs) {
+        this._schedule();
+      }
     }
   }
 
@@ -208,5 +212,6 @@ export class CellRanks implements IDisposable {
   private readonly _ledgers = new WeakMap<IOutputModel, TextLedger>();
   private _frame = 0;
   private _timer = 0;
+  private _runs = false;
   private _isDisposed = false;
 }

@@ -5,6 +5,7 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { twinOf } from '../model/specs';
 import { wished } from '../protocol/processes';
+import type { IStatus } from '../protocol/status';
 import { Refusal, type Change, type INotebookRanks } from '../tokens';
 import { confirmRestart, confirmSwitch } from './dialog';
 
@@ -122,12 +123,6 @@ export class ProcessesField extends Widget {
       this._reset();
       return;
     }
-    const running = this._notebook.session?.status?.running;
-    if (running) {
-      const count = running.execution_count;
-      this._refuse(`${count ? `cell [${count}]` : 'a cell'} is running: wait for it, or press Stop`);
-      return;
-    }
     this._isPending = true;
     this._show();
     try {
@@ -143,6 +138,13 @@ export class ProcessesField extends Widget {
   }
 
   private async _start(size: number): Promise<void> {
+    const now = await this._notebook.session!.request<IStatus>('status'); // what is pushed may be old
+    if (now.data.running) {
+      const count = now.data.running.execution_count;
+      throw new Error(
+        `${count ? `cell [${count}]` : 'a cell'} is running: wait for it, or press Stop`
+      );
+    }
     const answer = await confirmRestart(this._size, size);
     if (answer) {
       await this._ask({ size, ...(answer.keep ? { keep: true } : {}) });
