@@ -112,7 +112,7 @@ def open_notebook(
     An exception that JupyterLab did not catch fails the test.
     """
     faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("pageerror", lambda error: faults.append(f"{error}\n{error.stack}"))
     name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))
 
     def open_notebook(
@@ -136,5 +136,5 @@ def open_notebook(
         page.screenshot(path=SCREENSHOTS / f"end-of-{name}.png")
     finally:
         lab.stop_kernels()
-    faults = [fault for fault in faults if fault not in STOCK_FAULTS]
+    faults = [fault for fault in faults if not fault.startswith(STOCK_FAULTS)]
     assert not faults, faults

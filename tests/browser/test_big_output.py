@@ -18,9 +18,12 @@ pytestmark = [
 
 OpenNotebook = Callable[..., Notebook]
 
+# Slower than jupyter_server's limit of 1 MB/s, beyond which it drops text.
 FLOOD = """\
+import time
 for step in range(5000):
     print(f"rank {rank} step {step} ...............................")
+    if step % 500 == 499: time.sleep(0.5)
 """
 
 
