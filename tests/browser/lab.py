@@ -251,6 +251,8 @@ class Notebook:
         self._do(f"await app.commands.execute('apputils:change-theme', {{ theme: '{theme}' }})")
         light = "false" if on else "true"
         self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
+        # JupyterLab removes its splash screen twice if the next theme comes while it fades.
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def saved_text(self, index: int) -> str:
         """The text of a cell's first output, as it would be saved."""
