@@ -5,24 +5,27 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(wildcard kernelspec/*)
+EXTENSION := $(wildcard labextension/*.json labextension/yarn.lock labextension/style/* labextension/schema/*) \
+	$(shell find labextension/src -type f)
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test lint format docs bench labextension clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    run examples/quickstart.ipynb on 4 ranks, headlessly"
-	@echo "make test    every check: ruff, mypy, import contracts, pytest (PYTEST_ARGS=...)"
+	@echo "make test    every check: ruff, mypy, import contracts, node's tests, pytest (PYTEST_ARGS=...)"
 	@echo "make lint    the checks without pytest"
 	@echo "make format  let ruff rewrite the code"
 	@echo "make docs    rewrite the generated tables of README.md and docs"
+	@echo "make labextension    build and test the JupyterLab extension (needs node)"
 	@echo "make bench   this kernel against bare kernels that one client drives; what folding costs (minutes)"
 	@echo "make clean   remove .venv and build"
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/run.py examples/quickstart.ipynb --to build
 
-test: lint
+test: lint labextension
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
@@ -42,6 +45,12 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/short.py
 	$(BIN)/python -m benchmarks.fold
 
+# The kernel needs no extension, and people without node need none.
+labextension: $(VENV)/.test
+	@if command -v node > /dev/null; then $(BIN)/python hatch_build.py; \
+	elif [ "$$SPMD_REQUIRE_BROWSER" = 1 ]; then echo "node is missing" >&2; exit 1; \
+	else echo "node is not installed: the JupyterLab extension is neither built nor tested"; fi
+
 clean:
 	rm -rf $(VENV) build dist
 
@@ -51,10 +60,11 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
+# Runs without a browser need no extension; building one would take a minute.
 $(VENV)/.demo: $(SOURCES) | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	SPMD_LABEXTENSION=skip $(BIN)/python -m pip install --quiet --editable '.[demo]'
 	touch $@
 
-$(VENV)/.test: $(SOURCES) | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+$(VENV)/.test: $(SOURCES) $(EXTENSION) | $(VENV)/.made
+	SPMD_LABEXTENSION=$(if $(filter 1,$(SPMD_REQUIRE_BROWSER)),require) $(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/.demo

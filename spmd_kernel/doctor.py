@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from jupyter_core.paths import jupyter_path
+
 from .engines.rundir import RunDirectory
 from .io.machine import survey
 from .kernelspecs import Kernelspec, all_kernelspecs
@@ -61,6 +63,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> Findings:
     yield from python(sys.version_info[:3], sys.platform)
     yield from packages(importlib.metadata.version)
     yield from kernelspecs(all_kernelspecs())
+    yield from labextension(jupyter_path("labextensions"))
     yield from run_directory(environ)
     yield from open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
     yield from threads(environ, len(affinity()))
@@ -115,6 +118,20 @@ def kernelspecs(specs: Mapping[str, Kernelspec]) -> Findings:
         if target not in examined:
             examined.add(target)
             yield from _target(specs, target, spec)
+
+
+def labextension(folders: Sequence[str]) -> Findings:
+    """JupyterLab's rank tabs and the like; nothing that the kernel needs."""
+    places = [os.path.join(folder, "spmd-kernel") for folder in folders]
+    found = [path for path in places if os.path.isfile(os.path.join(path, "package.json"))]
+    if found:
+        yield Finding("ok", f"JupyterLab extension: {found[0]}")
+    else:
+        yield Finding(
+            "note",
+            "JupyterLab has no rank tabs here: its extension is not installed",
+            "install spmd-kernel where JupyterLab is; from a checkout, that builds it if node is there",
+        )
 
 
 def _own(spec: Kernelspec) -> Findings:

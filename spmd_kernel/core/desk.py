@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .cell import Cell
@@ -50,8 +50,12 @@ class Desk:
         return self._hub.cells.running
 
     @property
+    def queue(self) -> Sequence[Cell]:
+        return self._hub.cells.waiting
+
+    @property
     def queued(self) -> int:
-        return len(self._hub.cells.waiting)
+        return len(self.queue)
 
     @property
     def count(self) -> int:

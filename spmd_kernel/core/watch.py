@@ -137,7 +137,7 @@ class Watch:
         watch.exists, watch.shown = True, bool(text)
         content = {
             "data": {"text/plain": text},
-            "metadata": {},
+            "metadata": {"spmd": {"role": "hang"}},  # front ends may let it stand out
             "transient": {"display_id": f"spmd-hang-{watch.fanout.msg_id}"},
         }
         self._publish(kind, content, header)

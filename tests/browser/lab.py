@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ OPTIONS = [
     "--ServerApp.ip=127.0.0.1",
     "--ServerApp.port=0",
     "--LabApp.expose_app_in_browser=True",
+    "--JupyterNotebookApp.expose_app_in_browser=True",
     "--LabApp.news_url=None",
     "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     "--LabApp.extension_manager=readonly",
@@ -46,12 +48,18 @@ OPTIONS = [
 class Lab:
     """One server with folders, port and token of its own. ``close`` leaves no process behind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, extension: bool, options: Sequence[str] = ()) -> None:
+        """``extension``: with ours, which has to be installed; without it all is as it comes."""
+        self._options = options
         self.work = folder / "work"
         self.work.mkdir()
         quiet = folder / "settings" / "@jupyterlab/apputils-extension"
         quiet.mkdir(parents=True)
         (quiet / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+        if not extension:
+            disabled = folder / "config" / "labconfig" / "page_config.json"
+            disabled.parent.mkdir(parents=True)
+            disabled.write_text('{"disabledExtensions": {"spmd-kernel": true}}')
         self.token = secrets.token_hex()
         self.log: list[str] = []
         self.process = subprocess.Popen(
@@ -74,7 +82,8 @@ class Lab:
         self._reader.start()
 
     def _command(self) -> list[str]:
-        lab = [sys.executable, "-m", "jupyterlab", *OPTIONS, f"--ServerApp.root_dir={self.work}"]
+        lab = [sys.executable, "-m", "jupyterlab", *OPTIONS, *self._options]
+        lab.append(f"--ServerApp.root_dir={self.work}")
         return [sys.executable, "-c", LAUNCH, str(os.getpid()), *lab]
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -111,8 +120,10 @@ class Lab:
             body = reply.read()
         return json.loads(body) if body else None
 
-    def write(self, name: str, cells: Sequence[str], tags: dict[int, str]) -> Path:
-        """A notebook as somebody might have sent it: cells without outputs, our kernel's name."""
+    def write(
+        self, name: str, cells: Sequence[str], tags: dict[int, str], *, kernel: str = "spmd-python3"
+    ) -> Path:
+        """A notebook as somebody might have sent it: cells without outputs, a kernel's name."""
         made = [
             nbformat.v4.new_code_cell(code.strip(), id=f"cell-{i}") for i, code in enumerate(cells)
         ]
@@ -120,13 +131,20 @@ class Lab:
             made[index].metadata.tags = [tag]
         notebook = nbformat.v4.new_notebook(cells=made)
         notebook.metadata.kernelspec = {
-            "display_name": "Distributed (Python 3)",
+            "display_name": "Distributed (Python 3)" if kernel == "spmd-python3" else kernel,
             "language": "python",
-            "name": "spmd-python3",
+            "name": kernel,
         }
         path = self.work / f"{name}.ipynb"
         nbformat.write(notebook, path)
         return path
+
+    def wait_idle(self) -> None:
+        """Until all kernels are, by what the server has heard of them."""
+        deadline = time.monotonic() + DEADLINE
+        while any(kernel["execution_state"] != "idle" for kernel in self.request("GET", "kernels")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
     def stop_kernels(self) -> None:
         """Shut all kernels down, and see that their ranks are gone too."""
@@ -153,16 +171,25 @@ class Lab:
 class Notebook:
     """An open notebook: what its cells show, and what one can do with keys, mouse and commands."""
 
-    def __init__(self, page: Page, lab: Lab, path: Path) -> None:
+    def __init__(self, page: Page, lab: Lab, path: Path, front_end: str = "lab") -> None:
+        """``front_end``: "lab" is JupyterLab, "notebook" is Notebook 7."""
         self.page = page
         self.lab = lab
         self.path = path
+        self.front_end = front_end
 
     def open(self) -> None:
         """Load the page; returns when the kernel that the notebook's metadata names is there."""
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        place = "lab/tree" if self.front_end == "lab" else "notebooks"
+        self.page.goto(f"{self.lab.url}/{place}/{self.path.name}?reset&token={self.lab.token}")
         self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
         self._do("await app.shell.currentWidget.sessionContext.ready")
+
+    def open_without_kernel(self) -> None:
+        """Load the page of a notebook whose kernel is not here; no other is chosen."""
+        self.page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?reset&token={self.lab.token}")
+        self.page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+        self.page.locator(".jp-Dialog").wait_for(state="hidden")
 
     def _do(self, statements: str) -> Any:
         """Run JavaScript in the page, where ``app`` is JupyterLab; never wait for ever."""
@@ -184,6 +211,64 @@ class Notebook:
 
     def cell(self, index: int) -> Locator:
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def by_prompt(self, count: int) -> Locator:
+        """A cell by its number: where most cells are not on the page, places do not tell."""
+        prompt = self.page.locator(".jp-InputPrompt", has_text=re.compile(rf"^\[{count}\]:$"))
+        return self.page.locator(".jp-Notebook .jp-Cell", has=prompt)
+
+    def show_ranks(self) -> None:
+        """Open the Ranks panel, in a window that has room for it and shows nothing else."""
+        self.page.set_viewport_size({"width": 1150, "height": 600})
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
+        self.command("spmd-kernel:show-ranks")
+        self.page.locator("#spmd-ranks").wait_for()
+
+    def wait_busy(self) -> None:
+        """Until the kernel runs a cell."""
+        self._do("""
+            const { session } = app.shell.currentWidget.sessionContext;
+            if (session.kernel.status !== 'busy') {
+                await new Promise(done => session.kernel.statusChanged.connect(
+                    (_, status) => status === 'busy' && done()));
+            }""")
+
+    def wait_status(self) -> None:
+        """Until the field shows that the kernel has told of its ranks, and a moment of it all."""
+        self.page.locator(".spmd-Processes input[aria-busy=false]").wait_for()
+        self._do("await app.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
+
+    def setting(self, plugin: str, name: str, value: str) -> None:
+        """Change a setting; ``value`` is JSON."""
+        self._do(
+            "await app.serviceManager.settings.save("
+            f"'{plugin}', JSON.stringify({{ {name}: {value} }}))"
+        )
+
+    def dark(self, on: bool = True) -> None:
+        theme = "JupyterLab Dark" if on else "JupyterLab Light"
+        self._do(f"await app.commands.execute('apputils:change-theme', {{ theme: '{theme}' }})")
+        light = "false" if on else "true"
+        self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
+        # JupyterLab removes its splash screen twice if the next theme comes while it fades.
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+
+    def saved_text(self, index: int) -> str:
+        """The text of a cell's first output, as it would be saved."""
+        text: str = self._do(
+            f"return app.shell.currentWidget.content.model.cells.get({index})"
+            ".outputs.get(0).toJSON().text"
+        )
+        return text
+
+    def record_sent(self) -> Callable[[], list[str]]:
+        """From now on: the types of all messages that the page sends to its kernel."""
+        self._do("""
+            window.sent = [];
+            app.shell.currentWidget.sessionContext.session.kernel.anyMessage.connect(
+                (_, { msg, direction }) => direction === 'send' && sent.push(msg.header.msg_type));""")
+        return lambda: self._do("return window.sent")
 
     def outputs(self, index: int) -> Locator:
         return self.cell(index).locator(".jp-OutputArea-output")
@@ -240,10 +325,25 @@ class Notebook:
         )
         return [tuple(size) for size in sizes]
 
+    def picture(self, name: str) -> Path:
+        return SCREENSHOTS / f"{name}.png"
+
     def shot(self, name: str, cell: int | None = None) -> None:
         """A picture of the whole window, or of one cell: for people to look at."""
         shown = self.page if cell is None else self.cell(cell)
-        shown.screenshot(path=SCREENSHOTS / f"{name}.png")
+        shown.screenshot(path=self.picture(name))
+
+    def page_shot(self, name: str, cell: int, height: int = 560) -> None:
+        """A picture of the page, small enough for the documentation, from a cell on."""
+        size = self.page.viewport_size
+        self.page.set_viewport_size({"width": 900, "height": height})
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
+        self._do(f"await app.shell.currentWidget.content.scrollToItem({cell}, 'start')")
+        self.shot(name)
+        if self.front_end == "lab":
+            self.command("application:toggle-left-area")
+        self.page.set_viewport_size(size)
 
     def long_shot(self, name: str, height: int) -> None:
         """A picture of all cells, in a window so high (pixels) that none is out of view."""

@@ -17,6 +17,8 @@ pytestmark = [
     pytest.mark.timeout(170, method="thread"),
 ]
 
+STOCK = True
+
 OpenNotebook = Callable[..., Notebook]
 LABEL = re.compile(r" *(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*) │ ")
 LABELLED = [f"{rank} │ hello from {rank}" for rank in range(4)]

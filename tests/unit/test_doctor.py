@@ -73,6 +73,15 @@ def test_a_good_pair_of_kernelspecs() -> None:
     assert levels(doctor.kernelspecs(specs)) == ["ok", "ok"]
 
 
+def test_the_extension_of_jupyterlab(tmp_path: Path) -> None:
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert only(doctor.labextension(folders)).level == "note"
+    installed = tmp_path / "b" / "spmd-kernel"
+    installed.mkdir(parents=True)
+    (installed / "package.json").write_text("{}")
+    assert only(doctor.labextension(folders)).level == "ok"
+
+
 def test_no_kernelspec_of_ours() -> None:
     finding = only(doctor.kernelspecs({"python3": spec("python3", sys.executable, *LAUNCHER)}))
     assert finding.level == "fault"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from spmd_kernel import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +41,34 @@ def test_the_wheel_installs_our_kernelspec(built: dict[str, Path]) -> None:
     assert raw["display_name"] == "Distributed (Python 3)"
     assert raw["interrupt_mode"] == "message"
     assert logos == {"logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
+
+
+def test_the_wheel_installs_the_extension_of_jupyterlab(built: dict[str, Path]) -> None:
+    """Built files and what JupyterLab reads of them; there are none where node is not installed."""
+    if not (ROOT / "labextension/dist/package.json").is_file():
+        if os.environ.get("SPMD_REQUIRE_BROWSER") == "1":
+            pytest.fail("it was not built; hint: make labextension")
+        pytest.skip("it was not built, as node is not installed")
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        place = ".data/data/share/jupyter/labextensions/spmd-kernel/"
+        names = {name.split(place)[1]: name for name in wheel.namelist() if place in name}
+        package = json.loads(wheel.read(names["package.json"]))
+        assert json.loads(wheel.read(names["install.json"]))["packageName"] == "spmd-kernel"
+    assert package["jupyterlab"]["_build"]["load"] in names
+    assert "schemas/spmd-kernel/processes.json" in names
+    with tarfile.open(built[".gz"]) as sdist:
+        packed = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}
+    assert {
+        "labextension/dist/package.json",
+        "labextension/src/index.ts",
+        "hatch_build.py",
+    } <= packed
+    assert not [name for name in packed if "node_modules" in name]
+
+
+def test_one_version_for_both() -> None:
+    package = json.loads((ROOT / "labextension/package.json").read_text())
+    assert package["version"] == __version__
 
 
 def test_the_wheel_has_all_modules_and_entry_points(built: dict[str, Path]) -> None:

@@ -31,6 +31,7 @@ def _outputs(arguments: Content, desk: Desk) -> Script:
     }
     if msg_id is None and cell_id is None:
         known["cells"] = [_state(known_log, None) for known_log in desk.journal.cells]
+        known["cells"] += [_state(None, c.msg_id) | {"cell_id": c.cell_id} for c in desk.queue]
     kept = [(number, logged) for number, logged in chosen if logged.content is not None]
     listed = b",".join(_message(number, logged) for number, logged in kept)
     buffers: tuple[Buffer, ...] = sum((logged.buffers for _, logged in kept), ())
@@ -167,7 +168,7 @@ DATA: Schema = {
         "cells": {
             "type": "array",
             "items": {"type": "object", "properties": _CELL, "required": list(_CELL)},
-            "description": "all that is known, the oldest first; where no cell was named",
+            "description": "all that is known, the oldest first, those that wait last; where no cell was named",
         },
         "messages": {"type": "array", "items": _MESSAGE},
     },

@@ -91,10 +91,17 @@ def test_without_a_name_it_is_the_running_or_the_last_cell_and_all_are_listed() 
     data = now(world, "outputs")
     assert (data["msg_id"], data["execution_count"]) == (second.message.msg_id, 2)
     assert [c["msg_id"] for c in data["cells"]] == [first.message.msg_id, second.message.msg_id]
+    waiting = world.execute("z", cell_id="c3")
+    *_, last = now(world, "outputs")["cells"]
+    assert (last["msg_id"], last["cell_id"], last["state"]) == (
+        waiting.message.msg_id,
+        "c3",
+        "queued",
+    )
     world.settle()
     world.run("silent()", silent=True)
-    assert now(world, "outputs")["msg_id"] == second.message.msg_id
-    assert len(now(world, "outputs")["cells"]) == 2, "a silent cell that says nothing is no cell"
+    assert now(world, "outputs")["msg_id"] == waiting.message.msg_id
+    assert len(now(world, "outputs")["cells"]) == 3, "a silent cell that says nothing is no cell"
 
 
 def test_a_cell_that_has_not_begun() -> None:

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +27,14 @@ from spmd_kernel.core.outputs.stream import collapse
 def test_label(ranks, size, text):
     assert label(ranks, size) == text
     assert parse_label(text + "rest") == (ranks, "rest")
+
+
+LABELS = json.loads((Path(__file__).parents[2] / "golden/labels/labels.json").read_text())
+
+
+@pytest.mark.parametrize(("line", "ranks", "rest"), LABELS)
+def test_lines_that_front_ends_read_alike(line, ranks, rest):
+    assert parse_label(line) == (None if ranks is None else tuple(ranks), rest)
 
 
 @given(st.sets(st.integers(0, 200), min_size=1), st.integers(201, 2000), st.text())
