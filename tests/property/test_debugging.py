@@ -87,7 +87,7 @@ class Debugging(Machine):
     subshells=st.booleans(),
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=40),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_debugging_of_ranks_that_do_anything(
     size: int, subshells: bool, steps: list[tuple[str, int]]
 ) -> None:

@@ -43,6 +43,7 @@ class Debuggee:
     stop: Stop | None = None
     armed: bool = False  # it was told to step, and has not stopped since
     broken: bool = False  # an interrupt hit its debugger
+    ending: bool = False  # an interrupt was sent to end what it does
     interrupted: float = NEVER  # when an interrupt was sent that it has not shown to have heard
     last: int = -1  # its own number of the last `continued` event
 
@@ -83,7 +84,7 @@ class Debuggees:
     def interrupt(self, ranks: Iterable[Rank], at: float) -> None:
         for rank in ranks:
             if (found := self.all.get(rank)) is not None:
-                found.interrupted = at
+                found.interrupted, found.ending = at, True
 
     def stop_of(self, rank: Rank) -> Stop | None:
         found = self.all.get(rank)
@@ -109,14 +110,15 @@ class Debuggees:
         return True
 
     def continued_at(self, rank: Rank, seq: int) -> bool:
-        """A `continued` event.  False: of no rank that takes part."""
+        """A `continued` event.  True: nobody told a stopped rank to."""
         found = self.all.get(rank)
         if found is None:
             return False
         found.last = max(found.last, seq)
-        found.broken |= found.stop is not None  # nobody told it to: an interrupt did
+        unasked = found.stop is not None  # an interrupt did
+        found.broken |= unasked
         found.stop, found.interrupted = None, NEVER
-        return True
+        return unasked
 
     def resume(self, ranks: Iterable[Rank], *, steps: bool) -> dict[Rank, Stop]:
         """We let stopped ranks go on; where they were."""
@@ -141,7 +143,7 @@ class Debuggees:
         stopped = found.stop is not None
         broken = stopped or found.armed or found.broken
         found.stop, found.armed, found.broken = None, False, False
-        found.interrupted = NEVER
+        found.interrupted, found.ending = NEVER, False
         return stopped, broken
 
 

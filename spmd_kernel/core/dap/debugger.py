@@ -24,7 +24,7 @@ from .base import Ask, Call, Stops
 from .breakpoints import Store
 from .debuggees import Debuggees, choose
 from .ids import MAIN, Table, Threads
-from .lifecycle import join, pass_on
+from .lifecycle import join, pass_on, release
 from .nodes import Node
 from .repair import REPAIR
 from .session import Session
@@ -38,6 +38,7 @@ BESIDE = {
 }  # fmt: skip
 # What debugpy says then, and that it will stop at nothing any more.
 HIT = "raised from within the callback set in sys."
+STOPPED_BY = "KeyboardInterrupt"  # no exception to look at, when the user pressed Stop
 CLOSING = "the kernel shuts down"
 STEP_SECONDS = 3.0  # a single rank that is not back from a step is told of
 
@@ -184,7 +185,9 @@ class Debugger:
                 self._stopped(rank, body, seq)
             case "continued":
                 if self.debuggees.continued_at(rank, seq):
-                    self._runs(rank)
+                    self._hit(rank)
+                    self._play(release(self, rank), lambda _: None)
+                self._runs(rank)
             case "terminated":
                 self._terminated(rank)
             case "output":
@@ -210,7 +213,10 @@ class Debugger:
         if found.stop.tid == MAIN and not found.at_work:
             self._repair(rank)  # its cell was over before the event came
             return
-        if found.ours and found.stop.reason == "step":
+        text = str(body.get("text") or body.get("description") or "")
+        if (found.ours and found.stop.reason == "step") or (
+            found.ending and found.stop.reason == "exception" and text.startswith(STOPPED_BY)
+        ):
             self._play(pass_on(self, rank), lambda _: None)
             return
         self.stage.cancel(("dap-step", rank))

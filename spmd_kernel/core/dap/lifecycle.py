@@ -14,7 +14,7 @@ from ..model import Rank
 from ..wants import silent
 from .base import ANSWER_SECONDS, START_SECONDS, Ask, Reply, Request
 from .breakpoints import Breakpoint, settle
-from .repair import ANOTHER_PORT
+from .repair import ANOTHER_PORT, RELEASE
 
 if TYPE_CHECKING:
     from .debugger import Debugger
@@ -128,6 +128,11 @@ def kept(debugger: Debugger, command: str) -> dict[str, Any]:
             else:
                 merged[key] = value
     return merged
+
+
+def release(debugger: Debugger, rank: Rank) -> Script:
+    """An interrupt ended a stop: the rank is not to be suspended again on its way out of the cell."""
+    yield Ask({rank: Request("evaluate", {"expression": RELEASE, "context": "repl"})})
 
 
 def pass_on(debugger: Debugger, rank: Rank) -> Script:

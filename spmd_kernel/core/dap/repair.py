@@ -5,16 +5,14 @@
 * A step off the last line of a cell stays armed, and stops inside IPython in the next one.
 
 The second stops at the first line of this, too: a step that ends in a request of our own goes on by
-itself (`lifecycle.pass_on`).  The thread's state is set to what it is in a thread that runs, and only then is it traced again:
-tracing alone would go on with the old state, and hang.
+itself (`lifecycle.pass_on`).  The thread's state is set to what it is in a thread that runs, and only
+then is it traced again: tracing alone would go on with the old state, and hang.
 """
 
 from __future__ import annotations
 
-REPAIR = """\
-def _spmd_repair():
-    import threading
-    try:
+_STATE = """\
+        import threading
         from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info
         info = set_additional_thread_info(threading.main_thread())
         info.pydev_state = 1  # STATE_RUN
@@ -26,6 +24,11 @@ def _spmd_repair():
             info.update_stepping_info()
         except AttributeError:
             pass
+"""
+REPAIR = f"""\
+def _spmd_repair():
+    try:
+{_STATE}
         import debugpy
         debugpy.trace_this_thread(True)
     except ImportError:
@@ -37,6 +40,10 @@ def _spmd_repair():
 _spmd_repair()
 del _spmd_repair
 """
+
+# An expression for the debugger's own thread, while the main one may be suspended: an interrupt broke its
+# wait off, and since pydevd still believes in it, the next line of Python suspends it once more, in silence.
+RELEASE = "exec({!r})".format("if True:\n" + _STATE)
 
 # debugpy.listen failed, as a rule because another rank took the port between the two steps of ipykernel
 # (ipykernel#988): it remembers the port, and must find another one.

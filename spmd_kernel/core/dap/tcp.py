@@ -101,7 +101,8 @@ class TcpTransport:
         self._debugger = debugger
         self._port: int | None = None
         self._token = ""
-        self._opened: Callable[[PortReport], None] | None = None
+        self._opening = False  # it was asked for, and is not there yet
+        self._waiting: list[Callable[[PortReport], None]] = []  # who asked, meanwhile or first
         self._clients: dict[int, _Client] = {}
         self._leaving: set[int] = set()  # gone, but not disconnected from the ranks yet
         self._next: list[Callable[[], None]] = []  # whoever waits for them
@@ -115,22 +116,28 @@ class TcpTransport:
             self._show_cells()
             resume(self._report())
             return lambda: None
-        self._opened = resume
-        self._stage.emit(OpenPort(port))
+        self._waiting.append(resume)
+        if not self._opening:
+            self._opening = True
+            self._stage.emit(OpenPort(port))
 
         def give_up() -> None:
-            self._opened = None
+            if resume in self._waiting:
+                self._waiting.remove(resume)
 
         return give_up
 
     def opened(self, event: PortOpened) -> None:
+        self._opening = False
         if not event.problem:
             self._port, self._token = event.port, event.token
-        resume, self._opened = self._opened, None
-        if resume is not None:
-            resume(self._report(token=event.token, problem=event.problem))
-        elif self._port is not None:  # the user pressed Stop: nobody was told the token
+        waiting, self._waiting = self._waiting, []
+        if self._port is not None and not waiting:  # the user pressed Stop: nobody knows the token
             self.close()
+        token = event.token
+        for resume in waiting:  # the first is told the token
+            resume(self._report(token=token, problem=event.problem))
+            token = ""
 
     def _report(self, token: str = "", problem: str = "") -> PortReport:
         files = [(cell.name, cell.path) for cell in self.cells]

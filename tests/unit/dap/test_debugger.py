@@ -468,3 +468,29 @@ def test_a_rank_that_is_about_to_be_interrupted_is_not_told_to_go_on() -> None:
     world.debugged("next", threadId=1)  # right after: that interrupt is over
     assert all("next" in commands(world, rank) for rank in (0, 1))
     world.settle()
+
+
+def test_stop_is_no_exception_to_look_at() -> None:
+    """Filters of exceptions would stop a rank at the KeyboardInterrupt of the user's Stop."""
+    world = debugging(2)
+    cell = world.execute("x")
+    fake = world.ranks[1]
+    world.begin(fake)
+    world.ask("interrupt_request", {}, channel="control")
+    fake.debuggee.stopped = True
+    text = "KeyboardInterrupt   (note: …)"
+    fake.debuggee.event("stopped", reason="exception", threadId=1, text=text)
+    world.quiet()
+    assert told(world) == [] and not fake.debuggee.stopped
+    world.settle()
+    assert cell.finished
+
+
+def test_an_interrupt_that_ends_a_stop_releases_the_rank() -> None:
+    world = debugging(2)
+    cell_stopped(world, 1)
+    world.ask("interrupt_request", {}, channel="control")
+    world.quiet()
+    asked = world.ranks[1].debuggee.heard[-1]
+    assert asked["command"] == "evaluate" and "pydev_state" in asked["arguments"]["expression"]
+    world.settle()
