@@ -38,6 +38,7 @@ class Flow:
         self._unread = 0
         self._is_told = False  # the reader tells what it has read
         self._changed = threading.Condition()
+        self._batch: Any = None  # what one flush sends
         self._send = thread.send_multipart
         thread.send_multipart = self.send_multipart
         thread.schedule(self._prepare)  # sockets are not thread-safe
@@ -73,8 +74,27 @@ class Flow:
             finally:
                 self._add(unsent=-size)
 
+        if self._batch is not None and threading.current_thread() is self._thread.thread:
+            self._batch.append(send)
+            return
         self._schedule(send)
         self.wait()
+
+    def in_one(self, flush: Any) -> None:
+        """What a flush sends is scheduled as one event.
+
+        The IOPub thread could not read a thousand, while it schedules them for itself.
+        """
+        if threading.current_thread() is not self._thread.thread:
+            flush()
+            return
+        batch = self._batch = []
+        try:
+            flush()
+        finally:
+            self._batch = None
+        if batch:
+            self._schedule(lambda: [send() for send in batch])
 
     def relieve(self, stream: Any) -> None:
         """Send what waits in this stream, now."""
@@ -186,7 +206,9 @@ def collect(stream: Any, flow: Flow) -> None:
             buffer.close()
 
     stream._schedule_flush = schedule
+    flush = stream._flush
     stream._flush_buffers = flush_buffers
+    stream._flush = lambda: flow.in_one(flush)
 
 
 def install(streams: Any, iostream: Any) -> None:

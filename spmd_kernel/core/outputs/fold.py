@@ -197,7 +197,7 @@ class Fold:
     def _due(self, lane: Lane, late: bool) -> float:
         item = lane.items[0]
         if item.key is None:
-            return item.born + self._unfinished_after
+            return item.born + (self._unfinished_after if lane.size <= MUCH else 0.0)
         if item.urgent:
             return item.born
         if item.held and not lane.free:
