@@ -257,8 +257,9 @@ class Fold:
         released = False
         for lane in self._order:
             taken = 0
-            lane.count_anew()
             while self._left > 0 and lane.can_go and lane.items[0].is_ripe(youngest):
+                if not taken:
+                    lane.count_anew()
                 item = lane.pop_whole()
                 flush.add([lane], [item])
                 count = len(item.keys_left()) if item.several else CHEAP
