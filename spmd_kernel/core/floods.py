@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .content import read
 from .errors import BadMessage
 from .model import AppendText, DropText, Effect, Settings
 from .outputs.limit import StreamLimit
 from .outputs.publish import Publish
+from .outputs.writing import text_of
 
 CELLS = 4  # whose text is counted: threads go on to write in cells that have ended
 
@@ -63,7 +63,7 @@ class Floods:
     def _taken(self, msg_id: str, limit: StreamLimit) -> list[Publish]:
         shown, filed = limit.take()
         if filed:
-            text = "".join([read(content).text("text") for content in filed])
+            text = b"".join(map(text_of, filed))
             self._emit(AppendText(self._paths[msg_id], text))
         return shown
 

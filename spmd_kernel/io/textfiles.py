@@ -28,13 +28,12 @@ class TextFiles:
         self._given_up: set[str] = set()
         self._until_look = 0
 
-    def append(self, path: str, text: str) -> None:
+    def append(self, path: str, text: bytes) -> None:
         if path in self._given_up:
             return
-        data = text.encode("utf-8", "backslashreplace")
         try:
-            self._require_space(path, len(data))
-            self._opened(path).write(data)
+            self._require_space(path, len(text))
+            self._opened(path).write(text)
         except OSError as error:
             self._given_up.add(path)
             self._failed(path, error.strerror or str(error))

@@ -14,16 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
-QUANTUM = 1 << 16  # bytes
-WINDOW = 1 << 19  # bytes of messages that may be under way to a reader that tells
-UNSENT = 1 << 16  # bytes of messages that may wait for the IOPub thread
-CHUNK = 1 << 15  # characters of text that are sent without waiting for the next flush
+QUANTUM = 1 << 17  # bytes
+WINDOW = 1 << 20  # bytes of messages that may be under way to a reader that tells
+UNSENT = 1 << 18  # bytes of messages that may wait for the IOPub thread
+CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 
 
@@ -38,6 +38,10 @@ class Flow:
         self._unread = 0
         self._is_told = False  # the reader tells what it has read
         self._changed = threading.Condition()
+        self._batch: Any = None  # what one flush sends
+        self._is_flushed = threading.Event()
+        self._is_flushed.set()
+        self.flushed: Callable[[], None] = lambda: None  # is told of each flush
         self._send = thread.send_multipart
         thread.send_multipart = self.send_multipart
         thread.schedule(self._prepare)  # sockets are not thread-safe
@@ -73,25 +77,45 @@ class Flow:
             finally:
                 self._add(unsent=-size)
 
+        if self._batch is not None and threading.current_thread() is self._thread.thread:
+            self._batch.append(send)
+            return
         self._schedule(send)
         self.wait()
 
+    def in_one(self, flush: Any) -> None:
+        """What a flush sends is scheduled as one event.
+
+        The IOPub thread could not read a thousand, while it schedules them for itself.
+        """
+        if threading.current_thread() is not self._thread.thread:
+            flush()
+            return
+        batch = self._batch = []
+        try:
+            flush()
+        finally:
+            self._batch = None
+            self.flushed()
+        if batch:
+            self._schedule(lambda: [send() for send in batch])
+
     def relieve(self, stream: Any) -> None:
-        """Send what waits in this stream, now."""
+        """Send what waits in this stream, now; wait only if that is still asked for."""
         if not self._may_wait():
             self._schedule(stream._flush)
             return
-        flushed = threading.Event()
+        while not self._is_flushed.wait(CHECK) and self._thread.thread.is_alive():
+            pass
+        self._is_flushed.clear()
 
         def flush() -> None:
             try:
                 stream._flush()
             finally:
-                flushed.set()
+                self._is_flushed.set()
 
         self._schedule(flush)
-        while not flushed.wait(CHECK) and self._thread.thread.is_alive():
-            pass
         self.wait()
 
     def wait(self) -> None:
@@ -126,7 +150,10 @@ class Buffer(list):  # type: ignore[type-arg]
     mark: Any = None  # what is made of the pieces' text, for all of them
     knows_pipes = False  # what other processes wrote is told apart
     is_full = False  # one of them
-    size = 0
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
 
     def write(self, text: str) -> None:
         self.append(text)
@@ -176,7 +203,7 @@ def collect(stream: Any, flow: Flow) -> None:
         if Buffer.is_full:
             Buffer.is_full = False
             flow.relieve(stream)
-        else:
+        elif not stream._flush_pending:
             schedule_flush()
 
     def flush_buffers() -> Iterator[Any]:
@@ -186,16 +213,19 @@ def collect(stream: Any, flow: Flow) -> None:
             buffer.close()
 
     stream._schedule_flush = schedule
+    flush = stream._flush
     stream._flush_buffers = flush_buffers
+    stream._flush = lambda: flow.in_one(flush)
 
 
-def install(streams: Any, iostream: Any) -> None:
+def install(streams: Any, iostream: Any) -> Any:
     """For ipykernel's streams; once.  Older ones have a single buffer and stay as they are."""
     thread = getattr(streams[0], "pub_thread", None)
     if not (hasattr(thread, "schedule") and hasattr(thread, "_really_send")):
-        return
+        return None
     flow = Flow(thread)
     if all(hasattr(getattr(s, "_buffers", None), "default_factory") for s in streams):
         for stream in streams:
             collect(stream, flow)
         iostream.StringIO = Buffer
+    return flow

@@ -116,13 +116,15 @@ def tune_streams() -> None:
 
 def bound_memory() -> None:
     """ipykernel: who prints faster than it is read waits; IPython: what cells said is not all kept."""
-    with contextlib.suppress(AttributeError, OSError):
-        run_beside("flow")["install"](
-            (sys.stdout, sys.stderr), sys.modules.get("ipykernel.iostream")
-        )
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    book: Any = None
     with contextlib.suppress(AttributeError, OSError):
-        run_beside("remembered")["install"](shell)
+        book = run_beside("remembered")["install"](shell)
+    with contextlib.suppress(AttributeError, OSError):
+        iostream = sys.modules.get("ipykernel.iostream")
+        flow = run_beside("flow")["install"]((sys.stdout, sys.stderr), iostream)
+        if flow is not None and book is not None:
+            flow.flushed = book.trim
 
 
 def streams() -> list[Any]:

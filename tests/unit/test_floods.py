@@ -25,7 +25,7 @@ def filed(world: World) -> dict[str, str]:
     files: dict[str, str] = {}
     for effect in world.effects:
         if isinstance(effect, AppendText):
-            files[effect.path] = files.get(effect.path, "") + effect.text
+            files[effect.path] = files.get(effect.path, "") + effect.text.decode()
         elif isinstance(effect, DropText):
             files.pop(effect.path)
     return files

@@ -100,7 +100,7 @@ def test_a_reader_that_tells_nothing_is_not_waited_for() -> None:
 def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
     thread = Thread()
     made = Flow(thread)
-    made.send_multipart([b"x" * (flow.UNSENT + 1)])  # this is its own thread
+    made.send_multipart([b"x" * (WINDOW + QUANTUM)])  # this is its own thread
     control = threading.Thread(target=made.send_multipart, args=([b"status"],), name="Control")
     control.start()
     control.join(20)
@@ -109,7 +109,7 @@ def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
 
 def test_text_leaves_in_chunks_that_end_where_a_call_of_write_did() -> None:
     buffer = Buffer()
-    pieces = [f"{number:05}\n" for number in range(CHUNK // 2)]
+    pieces = [f"{number:05}\n" for number in range(CHUNK * 5 // 12)]
     for piece in pieces:
         buffer.write(piece)
     chunks = list(buffer.chunks())
@@ -143,6 +143,7 @@ def test_ipython_keeps_the_beginning_of_what_a_cell_prints() -> None:
     book[1].append(output)
     for _ in range(1000):
         output.bundle["stream"].append("x" * 10_000)
+        book.trim()
     kept = sum(map(len, output.bundle["stream"]))
     assert CELL * 0.9 < kept <= CELL
     book.setdefault(1, []).append(Output("display_data", {"text/plain": "x" * CELL}))

@@ -18,7 +18,6 @@ from .slots import Slots
 from .splice import Parsed
 
 _RICH = 8  # bytes of rich content count as one character of text among what may be pending
-_SHORT = 100_000  # characters of text that is compared by rule; longer text is compared as it is
 
 
 class Bundle(Item):
@@ -90,7 +89,7 @@ def _comparable(mime: str, value: Any, keys: Keys) -> Hashable:
         return value
     if not isinstance(value, str):
         return dumps(value)
-    return keys.text(value) if mime.startswith("text/") and len(value) <= _SHORT else value
+    return keys.short(value) if mime.startswith("text/") else value
 
 
 class Display(Bundle):

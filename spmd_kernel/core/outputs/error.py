@@ -22,7 +22,7 @@ class Error(Item):
         self.parsed = Parsed(message.content)
         self.traceback = [str(line) for line in self.content.items_of("traceback")]
         said = (self.content.text("ename"), self.content.text("evalue"), *self.traceback)
-        super().__init__(born, ("error", *map(keys.text, said)), len(message.content))
+        super().__init__(born, ("error", *map(keys.short, said)), len(message.content))
 
     @property
     def content(self) -> Content:

@@ -197,7 +197,7 @@ class Fold:
     def _due(self, lane: Lane, late: bool) -> float:
         item = lane.items[0]
         if item.key is None:
-            return item.born + self._unfinished_after
+            return item.born + (self._unfinished_after if lane.size <= MUCH else 0.0)
         if item.urgent:
             return item.born
         if item.held and not lane.free:
@@ -257,8 +257,9 @@ class Fold:
         released = False
         for lane in self._order:
             taken = 0
-            lane.count_anew()
             while self._left > 0 and lane.can_go and lane.items[0].is_ripe(youngest):
+                if not taken:
+                    lane.count_anew()
                 item = lane.pop_whole()
                 flush.add([lane], [item])
                 count = len(item.keys_left()) if item.several else CHEAP

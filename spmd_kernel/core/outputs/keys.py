@@ -18,6 +18,7 @@ _STAMP = re.compile(
     rf"|[IWEF]\d{{4}} {_TIME}(?: +\d+)?)[\])]?(?=[ :|,-]+\S)",
     re.M | re.ASCII,
 )
+SHORT = 100_000  # characters of a text that is compared by rule
 _ADDRESS = re.compile(r"(?<=\bat )0x[0-9a-fA-F]{6,16}\b")
 _PROCESS = re.compile(r"\bipykernel_\d+")
 _RATE = re.compile(
@@ -48,6 +49,10 @@ class Keys:
         return (
             not any(name in text for name in _DEVICES) and _MAYBE_STAMP.search("\n" + text) is None
         )
+
+    def short(self, text: str) -> str:
+        """As `text`; what is long is compared as it is."""
+        return self.text(text) if len(text) <= SHORT else text
 
     def text(self, text: str) -> str:
         if self.plain(text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..content import dumps
+from ..content import dumps, read
 
 MESSAGE = 1_000_000  # bytes of one stream message; jupyter_server drops streams beyond 1 MB/s
 WORTH = 1000  # bytes of a message from which on it pays
@@ -55,6 +55,16 @@ def read_stream(content: bytes) -> tuple[str, Escaped] | None:
     if json.count("\\") != len(lines) - 1:  # some backslash is no newline's
         return None
     return head[1].decode(), Escaped(json, lines)
+
+
+def text_of(content: bytes) -> bytes:
+    """The text of a stream message, in UTF-8.  Raises `BadMessage`."""
+    head = _HEAD.match(content)
+    if head is not None and content.endswith(b'"}'):
+        json = content[head.end() : -2]
+        if json.count(b"\\") == json.count(NEWLINE):
+            return json.replace(NEWLINE, b"\n")
+    return read(content).text("text").encode("utf-8", "backslashreplace")
 
 
 def escaped_lines(label: str, lines: Sequence[str]) -> bytes:

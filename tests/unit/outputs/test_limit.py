@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from spmd_kernel.core.content import dumps
 from spmd_kernel.core.outputs import Publish
 from spmd_kernel.core.outputs.limit import Shares, StreamLimit
+from spmd_kernel.core.outputs.writing import text_of
 
 LIMIT = 8000
 PATH = "/cache/output-1.txt"
@@ -49,7 +50,7 @@ class Reader:
 
     @property
     def file(self):
-        return "".join(json.loads(content)["text"] for content in self.filed)
+        return b"".join(map(text_of, self.filed)).decode()
 
 
 def lines(begin, end):

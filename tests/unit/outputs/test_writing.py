@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spmd_kernel.core.content import dumps, loads
 from spmd_kernel.core.outputs.labels import label_lines
-from spmd_kernel.core.outputs.writing import Writing, escaped_lines, pieces, read_stream
+from spmd_kernel.core.outputs.writing import Writing, escaped_lines, pieces, read_stream, text_of
 
 TEXT = st.text(st.sampled_from('ab\n\\n"é│😀\t\r\x1f\udcff'), max_size=80)
 PLAIN = st.lists(st.text(st.sampled_from("ab :é│😀\udcff"), max_size=9), min_size=1, max_size=9)
@@ -67,3 +68,9 @@ def test_long_text_is_parted_into_pieces_that_are_text_themselves(text: str, mos
 def test_it_is_parted_where_a_line_ends() -> None:
     body = escaped_lines("", [f"line {i:03d}" for i in range(100)])
     assert all(piece.endswith(b"\\n") for piece in pieces(body, 60))
+
+
+@pytest.mark.parametrize("words", ["", "a\nb\n", "\\n", 'a"b\t€\n', "x" * 2000 + "\n\x1b"])
+def test_the_text_of_a_message_as_bytes(words: str) -> None:
+    assert text_of(dumps({"name": "stdout", "text": words})) == words.encode()
+    assert text_of(json.dumps({"text": words, "name": "stderr"}).encode()) == words.encode()
