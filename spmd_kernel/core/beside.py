@@ -1,4 +1,4 @@
-"""What cells of subshells may do: everything but what all cells share, such as ranks that start.
+"""What cells of subshells may do: everything but start and stop ranks.
 
 A cell of the main shell may be at work meanwhile, and nothing of it must change.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .cell import Cell
 from .conversation import Script, Talk
 from .errors import UsageError
-from .magics.base import CloseDebugPort, Look, OpenDebugPort, Prepare, Run, Start
+from .magics.base import Look, Prepare, Run, Start
 from .model import Rank, Subshells
 from .performer import Performer
 from .slot import State
@@ -34,9 +34,6 @@ class SubshellPerformer(Performer):
         match want:
             case Start() | Prepare():
                 what = "ranks are not started or stopped from a subshell"
-                talk.step(error=UsageError(what, "do it in the notebook's main shell"))
-            case OpenDebugPort() | CloseDebugPort():
-                what = "the debug port is not opened or closed from a subshell"
                 talk.step(error=UsageError(what, "do it in the notebook's main shell"))
             case Run() if want.seconds is not None:
                 what = "a cell of a subshell cannot be interrupted, so it has no time limit"

@@ -462,7 +462,7 @@ class KeepSource:
     """Write the text of a cell where clients of the debugger look for it: a path in `Settings.cells`."""
 
     path: str
-    text: bytes  # UTF-8
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

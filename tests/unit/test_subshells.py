@@ -320,7 +320,7 @@ def test_output_after_the_end_reaches_its_cell() -> None:
     assert cell.of("stream")[0].parent == cell.message.header
 
 
-def test_magics_that_look_work_and_those_that_concern_all_cells_do_not() -> None:
+def test_magics_that_look_work_and_those_that_start_ranks_do_not() -> None:
     world, subshell = opened(2)
     world.execute("work()")
     looked = execute(world, subshell, "%ranks")
@@ -331,7 +331,7 @@ def test_magics_that_look_work_and_those_that_concern_all_cells_do_not() -> None
     assert not busy(world.ranks[0]) and busy(world.ranks[1])
     world.settle()
     assert one.reply["status"] == "ok"
-    for code in ("%processes 3", "%restart 0", "%debugport", "%%timeout 5\nx"):
+    for code in ("%processes 3", "%restart 0", "%%timeout 5\nx"):
         refused = execute(world, subshell, code)
         world.settle()
         assert refused.reply["ename"] == "UsageError", code
