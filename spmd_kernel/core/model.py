@@ -454,7 +454,7 @@ class AppendText:
     """Append to a private file, which is made if need be.  A failure is answered by `TextFailed`."""
 
     path: str
-    text: str
+    text: bytes  # UTF-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +462,7 @@ class KeepSource:
     """Write the text of a cell where clients of the debugger look for it: a path in `Settings.cells`."""
 
     path: str
-    text: bytes  # UTF-8
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
