@@ -454,7 +454,7 @@ class AppendText:
     """Append to a private file, which is made if need be.  A failure is answered by `TextFailed`."""
 
     path: str
-    text: str
+    text: bytes  # UTF-8
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Any
 ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
-QUANTUM = 1 << 17  # bytes
+QUANTUM = 1 << 19  # bytes
 WINDOW = 1 << 20  # bytes of messages that may be under way to a reader that tells
 UNSENT = 1 << 18  # bytes of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush

@@ -24,7 +24,7 @@ class Shares:
 
     @property
     def spool(self) -> int:
-        return min(self.limit // 8, 8 * MEGABYTE)
+        return min(self.limit // 4, 16 * MEGABYTE)
 
     @property
     def tail(self) -> int:
@@ -44,7 +44,8 @@ class StreamLimit:
         self._ends_line = True
         self._is_over = False  # more than the limit came
         self._next_note = 2 * limit
-        self._spooled: list[bytes] | None = []  # until the file begins
+        self._unfiled: deque[bytes] = deque()
+        self._is_filed = False  # the file has begun
         self._tail: deque[Publish] = deque()
         self._tail_size = 0
         self._tail_is_cut = False  # it begins inside a line
@@ -56,7 +57,7 @@ class StreamLimit:
     @property
     def has_file(self) -> bool:
         """Text was filed."""
-        return self._spooled is None
+        return self._is_filed
 
     @property
     def is_over(self) -> bool:
@@ -90,6 +91,7 @@ class StreamLimit:
     def broken(self, reason: str) -> str:
         """The file cannot be written: what is to be said of that."""
         self._problem = reason
+        self._unfiled.clear()
         return f"the text of this cell is no longer kept: {reason}" if self._is_over else ""
 
     def end(self) -> None:
@@ -159,13 +161,12 @@ class StreamLimit:
     def _file(self, content: bytes, begin: bool = False) -> None:
         if self._problem:
             return
-        if self._spooled is None:
-            self._filed.append(content)
-            return
-        self._spooled.append(content)
-        if begin or self._size > self._shares.spool:
-            self._filed += self._spooled
-            self._spooled = None
+        self._unfiled.append(content)
+        self._is_filed = self._is_filed or begin or self._size > self._shares.spool
+        portion = self._shares.limit if begin else 2 * MEGABYTE  # not all at once: others wait
+        while self._is_filed and self._unfiled and portion > 0:
+            self._filed.append(self._unfiled.popleft())
+            portion -= len(self._filed[-1])
 
 
 def _from_a_line_on(texts: list[tuple[str, str]], start: int) -> list[tuple[str, str]]:
