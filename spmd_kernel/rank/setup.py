@@ -14,6 +14,7 @@ import codecs
 import contextlib
 import contextvars
 import faulthandler
+import logging
 import os
 import select
 import signal
@@ -325,6 +326,16 @@ def stacks_file(argv: list[str]) -> str:
     return ""
 
 
+def hush_routing() -> None:
+    """ipykernel looks a comm up to route a message to it, when it may not have been opened yet.
+
+    Whoever opens one and at once asks it something, as widgets do after a reload, would find a
+    warning in the notebook, though nothing is lost: the thread that serves it knows it by then.
+    """
+    routing = "Shell channel"
+    logging.getLogger("Comm").addFilter(lambda record: record.threadName != routing)
+
+
 def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
@@ -337,6 +348,7 @@ def main() -> None:
         report_stacks()
         bound_memory()
         look_after(streams())
+        hush_routing()
         hide_from_debuggers()
     tune_streams()
     mark_writes()
