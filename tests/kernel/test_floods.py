@@ -142,31 +142,32 @@ def test_many_displays_and_many_clears(cache: Path) -> None:
 
 def test_clients_that_do_not_read_cost_the_others_nothing(eight: Bytes) -> None:
     info = eight.client.get_connection_info()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    deaf = context.socket(zmq.SUB)
-    deaf.rcvhwm = 1
-    deaf.subscribe(b"")
-    deaf.connect(f"tcp://{info['ip']}:{info['iopub_port']}")
     session = eight.client.session
-    askers = []
-    for channel in ("shell", "control"):
-        asker = context.socket(zmq.DEALER)
-        asker.rcvhwm = 1
-        asker.connect(f"tcp://{info['ip']}:{info[channel + '_port']}")
-        askers.append(asker)
-    deaf.poll(DEADLINE * 1000)  # it is welcomed; then nobody reads any more
-    for asker in askers:
-        for _ in range(500):
-            session.send(asker, session.msg("kernel_info_request", {}))
-    before = resident(eight.pid)
-    code = "for i in range(400): display({'text/plain': str(i), 'text/html': 'x' * 9000}, raw=True)"
-    said, reply = eight.contents(code)
-    assert json.loads(reply)["status"] == "ok"
-    assert sum(kind == "display_data" for kind, _ in said) >= 400
-    assert resident(eight.pid) < before + 60_000
-    said, _ = eight.contents("print('still here')")
-    assert said == [("stream", b'{"name":"stdout","text":"still here\\n"}')]
-    context.destroy(linger=0)
+    with zmq.Context() as context:
+        deaf = context.socket(zmq.SUB)
+        deaf.subscribe(b"")
+        askers = {name: context.socket(zmq.DEALER) for name in ("shell", "control")}
+        try:
+            for name, socket in {**askers, "iopub": deaf}.items():
+                socket.linger, socket.rcvhwm = 0, 1
+                socket.connect(f"tcp://{info['ip']}:{info[name + '_port']}")
+            deaf.poll(DEADLINE * 1000)  # it is welcomed; then nobody reads any more
+            for asker in askers.values():
+                for _ in range(500):
+                    session.send(asker, session.msg("kernel_info_request", {}))
+            before = resident(eight.pid)
+            data = "{'text/plain': f'{RANK} {i}', 'text/html': 'x' * 30_000}"
+            code = f"for i in range(800): display({data}, raw=True)"
+            said, reply = eight.contents(code)
+            assert json.loads(reply)["status"] == "ok"
+            shown = [content for kind, content in said if kind == "display_data"]
+            assert sum(b"x" * 30_000 in content for content in shown) == 8 * 800
+            assert resident(eight.pid) < before + 120_000  # 192 MB were shown
+            said, _ = eight.contents("print('still here')")
+            assert said == [("stream", b'{"name":"stdout","text":"still here\\n"}')]
+        finally:
+            for socket in (deaf, *askers.values()):
+                socket.close()
 
 
 def test_a_file_that_cannot_be_made_costs_only_the_file(
