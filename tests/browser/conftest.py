@@ -56,7 +56,7 @@ def needs_extension() -> None:
         pytest.skip(missing)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def labs(
     chromium: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[bool], Lab]]:
@@ -86,8 +86,9 @@ def lab(labs: Callable[[bool], Lab], request: pytest.FixtureRequest) -> Lab:
     return labs(not getattr(request.module, "STOCK", False))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
+    """Not of the session: while Playwright is there no other test can run an event loop of its own."""
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=1000 * DEADLINE / 2)
     with sync_playwright() as playwright:
