@@ -116,7 +116,8 @@ def attacker(target: Target) -> Iterator[Attacker]:
 def check_unharmed(target: Target) -> None:
     """The same two ranks answer another client, whose cells get what they should."""
     result = target.ok("print(kept == os.getpid())")
-    assert result.stdout == "True\n"
+    said = [line.rpartition("│ ")[2] for line in result.stdout.splitlines()]
+    assert set(said) == {"True"}, result.stdout  # one line, if the ranks were equally fast
     assert target.request("kernel_info_request", {}, "control")["status"] == "ok"
 
 
