@@ -258,7 +258,7 @@ class Socket:
 
     async def send(self, msg_type: str, content: dict[str, Any], channel: str = "shell") -> str:
         self.count += 1
-        msg_id = f"m{self.count}"
+        msg_id = f"{id(self)}-{self.count}"  # clients hear of each other's requests
         header = {"msg_id": msg_id, "msg_type": msg_type, "session": "s", "username": "u"}
         header |= {"version": "5.3", "date": "2020-01-01T00:00:00Z"}
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
