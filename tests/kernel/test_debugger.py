@@ -83,7 +83,7 @@ def test_stop_look_step_and_go_on(few: Dap) -> None:
             "rank 1 · MainThread",
         ]
     few.ok("next", threadId=stop["threadId"])
-    assert few.stopped()["threadId"] == stop["threadId"]
+    few.stopped()  # as a rule of the same rank: another one takes over if that is slow
     assert few.line() == 5
     if size > 1:
         few.until_stopped({0, 1})

@@ -13,7 +13,9 @@ from ..model import Rank
 from .debuggees import Debuggees, choose
 from .ids import Threads
 
-GRACE = 0.3  # seconds that the focus rank has to stop first after it was let go on
+GRACE = (
+    1.0  # seconds that the focus rank has to stop first: ranks of a busy machine differ by tenths
+)
 REFOCUS = 0.5  # seconds that a client sees nothing stopped before another rank takes the focus
 
 
