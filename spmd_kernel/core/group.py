@@ -70,9 +70,9 @@ class Group:
 
     @property
     def can_debug(self) -> bool:
-        """Every live rank says that it has a debugger."""
+        """Every live rank has IPython's debugger: kernels that wrap a program inherit its mere name."""
         infos = [self.slots[rank].info for rank in self.alive]
-        return bool(infos) and all("debugger" in _features(info) for info in infos)
+        return bool(infos) and all(map(_has_debugger, infos))
 
     @property
     def dead(self) -> tuple[Rank, ...]:
@@ -399,6 +399,7 @@ class Group:
         return tuple(rank for rank in self.alive if rank in unheard)
 
 
-def _features(info: Mapping[str, Any]) -> list[Any]:
+def _has_debugger(info: Mapping[str, Any]) -> bool:
     features = info.get("supported_features")
-    return features if isinstance(features, list) else []
+    inherits = info.get("implementation") != "ipython"
+    return not inherits and isinstance(features, list) and "debugger" in features
