@@ -449,7 +449,7 @@ class World:
 
     def become_ready(self, fake: FakeRank) -> None:
         fake.ready = True
-        info = {"status": "ok", "supported_features": ["debugger"], "implementation": "fake"}
+        info = {"status": "ok", "supported_features": ["debugger"], "implementation": "ipython"}
         if self.subshells:
             info |= {"supported_features": ["kernel subshells", "debugger"]}
             info |= {"implementation": "ipython"}

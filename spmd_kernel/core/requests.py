@@ -92,11 +92,19 @@ class Requests:
         elif kind == REQUEST:
             self._control(event)
         elif kind == DEBUG_REQUEST:
-            self._debugging.request(event)
+            self._debug(event)
         elif kind.endswith("_request"):
             self._query(event)
         else:
             self._stage.log("warning", f"unknown message type {kind!r} on {event.channel}")
+
+    def _debug(self, event: FromFront) -> None:
+        """Kernels that have no debugger know no such request."""
+        cannot = bool(self._group.alive) and not self._group.can_debug
+        if cannot and not self._debugging.session.started:
+            self._query(event)
+        else:
+            self._debugging.request(event)
 
     def _answered(self, event: FromFront) -> None:
         if event.message.msg_type != "input_reply":

@@ -22,7 +22,7 @@ def test_requests_wait_for_the_first_rank() -> None:
     info = world.ask("kernel_info_request", {})
     assert not info.effects
     world.settle()
-    assert info.reply["implementation"] == "fake"
+    assert info.reply["implementation"] == "ipython"
     assert info.reply["supported_features"] == ["debugger"]
 
 

@@ -14,7 +14,7 @@ def test_the_ranks_at_rest() -> None:
     assert "rss" not in now(world, "status")["ranks"][0]
     status = now(world, "status", resources=True)
     assert (status["state"], status["size"], status["running"]) == ("idle", 2, None)
-    assert status["versions"]["implementation"] == "fake"
+    assert status["versions"]["implementation"] == "ipython"
     first, second = status["ranks"]
     assert (first["state"], first["pid"], first["rss"]) == ("idle", 1000, 1000)
     assert second["rss"] is None and second["last_seconds"] is None
