@@ -504,5 +504,5 @@ def test_disconnect_reaches_a_rank_that_does_not_answer() -> None:
     world.pass_time_until(lambda: sent.finished)
     world.debug("disconnect")
     world.settle()
-    assert all(commands(world, rank)[-1] == "disconnect" for rank in (0, 1))
+    assert all("disconnect" in commands(world, rank) for rank in (0, 1))
     assert not any(fake.debuggee.stopped for fake in world.ranks.values())
