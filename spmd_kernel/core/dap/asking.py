@@ -39,7 +39,7 @@ class Asking:
         for rank, request in want.requests.items():
             if rank not in alive:
                 replies[rank] = Reply(False, message="the process is gone", silent=True)
-            elif self.owing.get(rank):
+            elif self.owing.get(rank) and not want.whenever:
                 replies[rank] = Reply(False, message="it is not answering", silent=True)
             else:
                 key = dumps([request.command, request.arguments])

@@ -54,10 +54,14 @@ Replies = Mapping[Rank, Reply]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Want: one request per rank; resumed with ``dict[Rank, Reply]``, one for each."""
+    """Want: one request per rank; resumed with ``dict[Rank, Reply]``, one for each.
+
+    ``whenever``: it is right however late it is read, and so goes to ranks that do not answer, too.
+    """
 
     requests: Mapping[Rank, Request]
     seconds: float = ANSWER_SECONDS
+    whenever: bool = False
 
 
 @dataclass(frozen=True, slots=True)

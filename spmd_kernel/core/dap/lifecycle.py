@@ -89,6 +89,9 @@ def attach_ranks(debugger: Debugger, ranks: Iterable[Rank]) -> Script:
         found = debugger.debuggees.of(rank)
         if found is not None and (reply.success or ATTACHED in reply.message):
             found.attached = True
+    left = [r for r, x in replies.items() if x.success and debugger.debuggees.of(r) is None]
+    if left:  # the last client has left meanwhile
+        yield broadcast(left, "disconnect", whenever=True)
     return replies
 
 

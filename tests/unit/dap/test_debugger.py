@@ -494,3 +494,15 @@ def test_an_interrupt_that_ends_a_stop_releases_the_rank() -> None:
     asked = world.ranks[1].debuggee.heard[-1]
     assert asked["command"] == "evaluate" and "pydev_state" in asked["arguments"]["expression"]
     world.settle()
+
+
+def test_disconnect_reaches_a_rank_that_does_not_answer() -> None:
+    """Nobody could let it go on any more."""
+    world = debugging(2)
+    cell_stopped(world)
+    sent = world.debug("stackTrace", threadId=1)
+    world.pass_time_until(lambda: sent.finished)
+    world.debug("disconnect")
+    world.settle()
+    assert all("disconnect" in commands(world, rank) for rank in (0, 1))
+    assert not any(fake.debuggee.stopped for fake in world.ranks.values())

@@ -76,7 +76,7 @@ def _disconnect(call: Call) -> Script:
         return None
     arguments = {"restart": False, "terminateDebuggee": False}
     ranks = debugger.debuggees.ranks
-    replies = yield broadcast(ranks, "disconnect", arguments)
+    replies = yield broadcast(ranks, "disconnect", arguments, whenever=True)
     debugger.reset()
     if why := failures({r: x for r, x in replies.items() if x.silent}, named=True):
         raise RankLost(f"not all ranks were disconnected: {why}")
