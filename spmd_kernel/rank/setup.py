@@ -326,6 +326,18 @@ def stacks_file(argv: list[str]) -> str:
     return ""
 
 
+def mend_cache(cache: Any) -> None:
+    """Jedi's parser keeps files that a killed rank leaves empty: then nothing is completed any more."""
+    load = cache._load_from_file_system
+
+    def load_if_whole(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            return load(*args, **kwargs)
+        return None  # it is parsed, and written, again
+
+    cache._load_from_file_system = load_if_whole
+
+
 def hush_routing() -> None:
     """ipykernel looks a comm up to route a message to it, when it may not have been opened yet.
 
@@ -349,6 +361,10 @@ def main() -> None:
         bound_memory()
         look_after(streams())
         hush_routing()
+        if "parso.cache" in sys.modules:
+            mend_cache(sys.modules["parso.cache"])
+        else:
+            hooks.when_imported("parso.cache", mend_cache)
         hide_from_debuggers()
     tune_streams()
     mark_writes()
