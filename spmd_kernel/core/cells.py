@@ -47,6 +47,8 @@ class Numbers:
 
 
 class Cells:
+    make_rounds: type[Rounds] = Rounds
+
     """The cells of one shell, one at a time.  ``subshells``: those of ranks that they run in."""
 
     def __init__(
@@ -75,28 +77,14 @@ class Cells:
         self._queue: deque[Cell | Errand] = deque()
         self.running: Cell | None = None
         self.errand: Errand | None = None  # that runs; no cell does then
-        self.rounds = self._make_rounds(interrupted, settled, subshells)
+        self.rounds = self.make_rounds(
+            stage, ranks, lambda: self.running, interrupted, settled, self._aligned, subshells
+        )
         self.last_header: Header | None = None
         self.numbers = numbers or Numbers()
         self.subshells = subshells
         self.stores = False  # whether the `Run` at hand is the round that counts: the cell's last
         self.held = False  # ranks are being brought back: the next cell waits for them
-
-    def _make_rounds(
-        self,
-        interrupted: Callable[[tuple[Rank, ...]], None],
-        settled: Callable[[Fanout], None],
-        subshells: Subshells,
-    ) -> Rounds:
-        return Rounds(
-            self._stage,
-            self._ranks,
-            lambda: self.running,
-            interrupted,
-            settled,
-            self._aligned,
-            subshells,
-        )
 
     # ---------------------------------------------------------------- numbers
 

@@ -73,6 +73,8 @@ class SubshellRounds(Rounds):
 
 
 class Subshell(Cells):
+    make_rounds = SubshellRounds
+
     def __init__(
         self,
         stage: Stage,
@@ -109,22 +111,6 @@ class Subshell(Cells):
             echoes,
             numbers,
             self.theirs,
-        )
-
-    def _make_rounds(
-        self,
-        interrupted: Callable[[tuple[Rank, ...]], None],
-        settled: Callable[[Fanout], None],
-        subshells: Subshells,
-    ) -> Rounds:
-        return SubshellRounds(
-            self._stage,
-            self._ranks,
-            lambda: self.running,
-            interrupted,
-            settled,
-            self._aligned,
-            subshells,
         )
 
     @property

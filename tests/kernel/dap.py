@@ -9,6 +9,17 @@ from typing import Any
 
 from .client import DEADLINE, Kernel
 
+CODE = """\
+import os
+rank = int(os.environ["RANK"])
+def f(a):
+    b = a + 1
+    c = b * 10
+    return c
+x = f(rank)
+y = x + 1
+"""
+
 INITIALIZE = {
     "clientID": "test",
     "clientName": "test",

@@ -12,20 +12,10 @@ from typing import Any
 import pytest
 
 from .client import Kernel, descendants, wait_gone
-from .dap import Dap, debugged, thread
+from .dap import CODE, Dap, debugged, thread
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
-CODE = """\
-import os
-rank = int(os.environ["RANK"])
-def f(a):
-    b = a + 1
-    c = b * 10
-    return c
-x = f(rank)
-y = x + 1
-"""
 PIDS = "import os; print('pid', os.getpid())"
 
 

@@ -12,21 +12,11 @@ from pathlib import Path
 import pytest
 
 from .client import Kernel, descendants, wait_gone
-from .dap import Dap, thread
+from .dap import CODE, Dap, thread
 from .editor import Address, Editor, editor, open_port
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
-CODE = """\
-import os
-rank = int(os.environ["RANK"])
-def f(a):
-    b = a + 1
-    c = b * 10
-    return c
-x = f(rank)
-y = x + 1
-"""
 LIBRARY = """\
 def shard(rank, items):
     begin = rank * 2
