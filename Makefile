@@ -60,11 +60,14 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# Runs without a browser need no extension; building one would take a minute.
+# Runs without a browser need no extension; building one would take a minute.  Kernels that start
+# with PYTHONDONTWRITEBYTECODE would compile everything each time, unless it is done here.
 $(VENV)/.demo: $(SOURCES) | $(VENV)/.made
 	SPMD_LABEXTENSION=skip $(BIN)/python -m pip install --quiet --editable '.[demo]'
+	$(BIN)/python -m compileall -q spmd_kernel
 	touch $@
 
 $(VENV)/.test: $(SOURCES) $(EXTENSION) | $(VENV)/.made
 	SPMD_LABEXTENSION=$(if $(filter 1,$(SPMD_REQUIRE_BROWSER)),require) $(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m compileall -q spmd_kernel
 	touch $@ $(VENV)/.demo
