@@ -92,9 +92,9 @@ def from_environment(
 def setup_code(path: Path = SETUP) -> str:
     """Code that runs a file in a namespace of its own, so that the user's stays as it was."""
     file = str(path)
-    source = f'__import__("pathlib").Path({file!r}).read_bytes()'
+    loader = f'__import__("importlib.machinery").machinery.SourceFileLoader("", {file!r})'
     namespace = {"__name__": "spmd_kernel.rank.setup", "__file__": file}
-    return f'exec(compile({source}, {file!r}, "exec"), {namespace!r})'
+    return f'exec({loader}.get_code(""), {namespace!r})'  # compiled once, not in each rank
 
 
 def _split(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -4,7 +4,7 @@ ipykernel hands all that a cell says to its IOPub thread, that hands it to ZeroM
 to the reader's, and none of them has a bound in bytes.  High-water marks would be one in messages,
 and at it ZeroMQ drops, or loses what is under way when this process dies.  So the reader says how much
 it has read (`ACK`), and a thread that prints waits while too much is under way, as it would for a
-terminal.  Stop ends that wait.  A reader that says nothing is not waited for.
+terminal.  Stop ends that wait.
 
 Executed by path in a rank; must not need our package.
 """
@@ -21,7 +21,7 @@ ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
 QUANTUM = 1 << 19  # bytes
-WINDOW = 1 << 20  # bytes of messages that may be under way to a reader that tells
+WINDOW = 1 << 20  # bytes of messages that may be under way
 UNSENT = 1 << 18  # bytes of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
@@ -36,7 +36,7 @@ class Flow:
         self._pid = os.getpid()
         self._unsent = 0
         self._unread = 0
-        self._is_told = False  # the reader tells what it has read
+        self._is_told = False  # we hear what the reader has read
         self._changed = threading.Condition()
         self._batch: Any = None  # what one flush sends
         self._is_flushed = threading.Event()
@@ -57,12 +57,12 @@ class Flow:
 
             def receive(frames: Any) -> None:
                 if frames[0][1:] == ACK:
-                    self._is_told = True
                     self._add(unread=-QUANTUM)
                 else:
                     handle(frames)
 
             stream.on_recv(receive)
+            self._is_told = True  # by the process that had this file run
 
     def send_multipart(self, frames: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child, which has no thread

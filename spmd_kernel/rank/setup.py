@@ -23,6 +23,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 FLUSH_INTERVAL = 0.05  # seconds; ipykernel's 0.2 is visible when N ranks print in turn
@@ -90,8 +91,7 @@ def run_beside(name: str) -> dict[str, Any]:
     """Run a file of this folder, which is no package here: its namespace."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     namespace: dict[str, Any] = {"__name__": f"spmd_kernel.rank.{name}", "__file__": path}
-    with open(path, "rb") as file:
-        exec(compile(file.read(), path, "exec"), namespace)
+    exec(SourceFileLoader("", path).get_code(""), namespace)  # type: ignore[arg-type]
     return namespace
 
 
