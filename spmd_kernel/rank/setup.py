@@ -87,6 +87,22 @@ def warn_of_mpi(_: Any) -> None:
     )
 
 
+def allow_ddp(module: Any) -> None:
+    """Lightning refuses ``strategy="ddp"`` in notebooks, where it could not start the processes.
+
+    They are there already, as under torchrun.
+    """
+    if hasattr(module, "_IS_INTERACTIVE"):
+        module._IS_INTERACTIVE = False
+
+
+FOR_MANY = {
+    "mpi4py": warn_of_mpi,
+    "lightning.fabric.utilities.imports": allow_ddp,
+    "lightning_fabric.utilities.imports": allow_ddp,  # as pytorch-lightning
+}
+
+
 def run_beside(name: str) -> dict[str, Any]:
     """Run a file of this folder, which is no package here: its namespace."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
@@ -369,9 +385,10 @@ def main() -> None:
     tune_streams()
     mark_writes()
     run_beside("breakpoints")["install"](MANY)
-    hooks.actions.pop("mpi4py", None)
-    if MANY and "mpi4py" not in sys.modules:
-        hooks.when_imported("mpi4py", warn_of_mpi)
+    for name, action in FOR_MANY.items():
+        hooks.actions.pop(name, None)
+        if MANY and name not in sys.modules:
+            hooks.when_imported(name, action)
 
 
 main()

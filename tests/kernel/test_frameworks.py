@@ -46,3 +46,52 @@ def test_the_kernel_process_stays_light(pair: Kernel) -> None:
         maps = file.read()
     for library in ("libtorch", "numpy", "jaxlib"):
         assert library not in maps
+
+
+MODEL = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model, data = torch.nn.Linear(4, 1), DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8)
+"""
+LIGHTNING = """
+import lightning
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = model
+    def training_step(self, batch, index):
+        return self.model(batch[0]).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+trainer = lightning.Trainer(
+    strategy="ddp", devices=2, accelerator="cpu", max_epochs=1, logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+)
+trainer.fit(Module(), data)
+"""
+ACCELERATE = """
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+model, optimizer, data = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), data)
+for (batch,) in data:
+    accelerator.backward(model(batch).square().mean())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_lightning_trains_on_all_ranks_as_under_torchrun(pair: Kernel) -> None:
+    pair.ok(MODEL)
+    pair.ok(LIGHTNING)
+    assert pair.ok("print(trainer.world_size, trainer.num_training_batches)").stdout == "2 4\n"
+    assert pair.ok("print(trainer.global_rank)").text == "0 │ 0\n1 │ 1\n"
+    assert pair.ok("%compare model").text.startswith("equal on 2 ranks")
+
+
+def test_accelerate_trains_on_all_ranks_as_under_torchrun(pair: Kernel) -> None:
+    pair.ok(MODEL)
+    pair.ok(ACCELERATE)
+    assert pair.ok("print(accelerator.num_processes, len(data))").stdout == "2 4\n"
+    assert pair.ok("print(accelerator.process_index)").text == "0 │ 0\n1 │ 1\n"
+    assert pair.ok("%compare model").text.startswith("equal on 2 ranks")
