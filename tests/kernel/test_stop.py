@@ -334,3 +334,16 @@ def test_what_is_no_hang_is_not_called_one(watched: Kernel, code: str) -> None:
 
 def test_where_every_rank_is(pair: Kernel) -> None:
     assert pair.ok("%where").text == "ranks 0-1: idle\n"
+
+
+def test_what_a_stopped_function_held_can_be_let_go_of(pair: Kernel) -> None:
+    recipe = Path("docs/troubleshooting.md").read_text().split("GPU memory stays taken")[1]
+    pair.ok("import time, weakref\nclass Big: pass")
+    pair.ok("def train():\n big = Big(); global ref; ref = weakref.ref(big)\n time.sleep(600)")
+    msg_id = pair.send("print('on', flush=True); train()")
+    pair.wait_iopub(lambda message: "on" in message["content"].get("text", ""))
+    pair.manager.interrupt_kernel()
+    assert pair.collect(msg_id).reply["ename"] == "KeyboardInterrupt"
+    assert pair.ok("print(ref() is None)").stdout == "False\n"
+    pair.ok(recipe.split("```python\n")[1].split("```")[0])
+    assert pair.ok("print(ref() is None)").stdout == "True\n"
