@@ -55,6 +55,11 @@ def continued_body(room: Room, rank: Rank, tid: int) -> dict[str, Any]:
     }
 
 
+def stopped_threads(room: Room, ranks: Iterable[Rank]) -> dict[Rank, int]:
+    stops = {rank: room.debuggees.stop_of(rank) for rank in ranks}
+    return {rank: stop.tid for rank, stop in stops.items() if stop is not None}
+
+
 class FocusOnly:
     """One rank at a time is stopped, as far as this client knows."""
 
@@ -73,6 +78,7 @@ class FocusOnly:
         self._told: tuple[Rank, int] | None = (
             None  # the rank and thread that the client sees stopped
         )
+        self._listed: dict[Rank, int] = {}  # more threads that it was told of when it asked
         self._awaited: Rank | None = None
 
     def resumed(self, ranks: Iterable[Rank]) -> None:
@@ -97,7 +103,10 @@ class FocusOnly:
             return
         _, tid = self._told
         self._told = None
-        self._post("continued", continued_body(self._room, rank, tid))
+        self._listed.pop(rank, None)
+        for each, its in ((rank, tid), *self._listed.items()):
+            self._post("continued", continued_body(self._room, each, its))
+        self._listed = {}
         if self._room.debuggees.stopped:
             self._timer(REFOCUS)
 
@@ -127,14 +136,21 @@ class FocusOnly:
         if rank is None or stop is None:
             return
         self.focus, self._told, self._awaited = rank, (rank, stop.tid), None
+        self._listed = {}  # for the client this stop replaces all others
         self._cancel()
         self._post("stopped", stopped_body(room, rank, preserveFocusHint=False))
+
+    def list(self, ranks: Iterable[Rank]) -> list[int]:
+        """The threads of stopped ranks for a client that asks, which believes that they all are."""
+        self._listed = stopped_threads(self._room, ranks)
+        return [self._room.threads.out(rank, tid) for rank, tid in self._listed.items()]
 
     def thread(self, body: Mapping[str, Any]) -> None:
         pass
 
     def reset(self) -> None:
         self.focus = self._told = self._awaited = None
+        self._listed = {}
         self._cancel()
 
 
@@ -164,6 +180,10 @@ class AllRanks:
 
     def due(self) -> None:
         pass
+
+    def list(self, ranks: Iterable[Rank]) -> list[int]:
+        stopped = stopped_threads(self._room, ranks)
+        return [self._room.threads.out(rank, tid) for rank, tid in stopped.items()]
 
     def thread(self, body: Mapping[str, Any]) -> None:
         self._post("thread", body)

@@ -24,7 +24,8 @@ def _debug_info(call: Call) -> Script:
     stop = debugger.debuggees.stop_of(focus) if focus is not None else None
     shown: list[int] = []
     if focus is not None and stop is not None and call.session.attached:
-        shown = [debugger.threads.out(focus, stop.tid)]
+        stopped = [focus, *(rank for rank in debugger.debuggees.stopped if rank != focus)]
+        shown = call.session.policy.list(stopped)
     info = {
         "hashMethod": HASH,
         "hashSeed": SEED,

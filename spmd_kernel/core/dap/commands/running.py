@@ -23,7 +23,7 @@ def _resume(call: Call) -> Script:
         chosen = named[0] if named is not None else debugger.focus_of(call.session)
         targets = tuple(rank for rank in targets if rank == chosen)
     steps = call.command != "continue"
-    if named is not None and named[0] in targets:
+    if steps and named is not None and named[0] in targets:
         call.session.policy.look_at(named[0])
     left = debugger.debuggees.resume(targets, steps=steps)
     rest = {k: v for k, v in call.arguments.items() if k != "singleThread"}
