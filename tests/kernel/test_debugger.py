@@ -243,10 +243,10 @@ def test_the_scope_of_all_ranks(four: Dap) -> None:
     frame = four.frames(stop["threadId"])[0]
     rows = four.scope(frame, "All ranks")
     assert next(iter(rows)) == "(where)" and rows["(where)"]["value"] == "g:6"
-    assert rows["n"]["value"] == "0: 0 | 1: 1 | 2: 2 | 3: 3"
-    assert rows["d"]["value"] == "0-2: {'k': 1} | 3: {'k': [2]}"
+    assert rows["n ≠"]["value"] == "0: 0 | 1: 1 | 2: 2 | 3: 3"
+    assert rows["d ≠"]["value"] == "0-2: {'k': 1} | 3: {'k': [2]}"
     assert "0x…" in rows["o"]["value"] and "|" not in rows["o"]["value"]
-    below = four.rows(rows["d"]["variablesReference"])
+    below = four.rows(rows["d ≠"]["variablesReference"])
     assert [(name, row["value"]) for name, row in below.items()] == [
         ("ranks 0-2", "{'k': 1}"),
         ("rank 3", "{'k': [2]}"),
@@ -445,6 +445,8 @@ def test_rich_values(few: Dap) -> None:
     # ipykernel has no answer to this without a frame.
     assert few.ok("richInspectVariables", variableName="a")["data"] == {"text/plain": rank}
     frame = few.frames()[0]["id"]
+    row = few.ok("richInspectVariables", variableName="a ≠", frameId=frame)  # in All ranks
+    assert row["data"] == {"text/plain": rank}
     few.ok("copyToGlobals", srcVariableName="a", dstVariableName="copied", srcFrameId=frame)
     assert few.ask("copyToGlobals", srcVariableName="!", dstVariableName="b", srcFrameId=frame)[
         "message"

@@ -25,7 +25,7 @@ def line_of(code: str, text: str) -> int:
 
 def values(one: Editor, frame: dict[str, object], name: str) -> dict[str, str]:
     """Of a variable in the scope of all ranks, by ranks."""
-    row = one.scope(frame, "All ranks")[name]
+    row = one.scope(frame, "All ranks")[f"{name} ≠"]
     assert row["variablesReference"] > 0, row  # it differs: one row for each value
     return {key: child["value"] for key, child in one.rows(row["variablesReference"]).items()}
 

@@ -68,7 +68,7 @@ def test_break_in_a_cell(few: Kernel) -> None:
             assert re.fullmatch(r"cell \[\d+\]", top["source"]["name"])
             assert one.scope(top, "Locals")["a"]["value"] == str(rank)
         if size > 1:
-            assert one.scope(top, "All ranks")["a"]["value"] == "0: 0 | 1: 1"
+            assert one.scope(top, "All ranks")["a ≠"]["value"] == "0: 0 | 1: 1"
         one.ask("next", threadId=thread(0))
         assert set(one.stops(size)) == set(range(size))
         assert one.frames(thread(0))[0]["line"] == 5

@@ -25,6 +25,7 @@ WHERE = "(where)"
 TOGETHER = (
     0.5  # seconds after a stop that others have to stop as well, before they count as running
 )
+DIFFERS = " ≠"  # behind the name of what ranks do not have in common
 RUNNING = "running"
 IDLE = "not in a cell"
 
@@ -140,7 +141,12 @@ def everywhere(debugger: Debugger, node: Everywhere) -> Script:
         **unheard,
     }
     row = {"name": WHERE, "value": group_texts(where), "type": "", "variablesReference": 0}
-    return [row, *rows_for_clients(debugger, fold(found), debugger.translator.variables)]
+    folded = fold(found)
+    rows = rows_for_clients(debugger, folded, debugger.translator.variables)
+    for each, told in zip(folded, rows, strict=True):
+        if len(each.groups) > 1:  # no rank's own variable, as is what all have in common
+            told["name"] += DIFFERS
+    return [row, *rows]
 
 
 def _locals(reply: Reply) -> int:
@@ -150,6 +156,11 @@ def _locals(reply: Reply) -> int:
     named = [s for s in scopes if s.get("name") == "Locals"] or scopes
     ref = named[0].get("variablesReference") if named else 0
     return ref if isinstance(ref, int) else 0
+
+
+def own_name(name: str) -> str:
+    """A variable's, of what a row of the scope is called."""
+    return name.removesuffix(DIFFERS)
 
 
 def rows_for_clients(debugger: Debugger, rows: Iterable[Row], table: Table) -> list[dict[str, Any]]:

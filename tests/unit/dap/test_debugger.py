@@ -385,7 +385,7 @@ def test_all_ranks_scope() -> None:
     rows = body(world, "variables", variablesReference=scopes[2]["variablesReference"])["variables"]
     assert [(row["name"], row["value"]) for row in rows] == [
         ("(where)", "f:4"),
-        ("a", "0: 0 | 1-2: 1"),
+        ("a ≠", "0: 0 | 1-2: 1"),
         ("d", "{}"),
     ]
     groups = body(world, "variables", variablesReference=rows[1]["variablesReference"])

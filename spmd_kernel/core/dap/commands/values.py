@@ -8,7 +8,7 @@ from typing import Any
 from ...conversation import Script
 from ...errors import RankLost, UsageError
 from ...model import Rank
-from ..all_ranks import evaluate_on_all, rows_for_clients
+from ..all_ranks import evaluate_on_all, own_name, rows_for_clients
 from ..base import EVALUATE_SECONDS, Call, Command, Reply
 from ..lifecycle import broadcast, failures
 from ..nodes import fold
@@ -64,6 +64,7 @@ def _rich(call: Call) -> Script:
     known = references(call)
     rank = known["frameId"].rank if "frameId" in known else _any_rank(call)
     arguments = debugger.translator.back(rank, call.arguments, known)
+    arguments["variableName"] = own_name(call.arguments.text("variableName"))
     stop = debugger.debuggees.stop_of(rank)
     if stop is not None and "frameId" not in known:
         reply = yield from one(call, rank, {"threadId": stop.tid, "levels": 1}, "stackTrace")
