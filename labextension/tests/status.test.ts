@@ -22,6 +22,7 @@ function status(ranks: IRank[], more: Partial<IStatus> = {}): IStatus {
     kernel: 'python3',
     running: null,
     queued: 0,
+    question: null,
     ranks,
     settings: { pinned: null, max_processes: null, show: null },
     ...more

@@ -78,6 +78,15 @@ class Desk:
     def where(self) -> Script:
         return self._hub.where()
 
+    # ---------------------------------------------------------------- questions
+
+    @property
+    def question(self) -> Mapping[str, Any] | None:
+        return self._hub.stdin.question
+
+    def answer(self, value: str, msg_id: str | None) -> tuple[Rank, ...]:
+        return self._hub.stdin.answer(value, msg_id)
+
     # ---------------------------------------------------------------- interrupts
 
     def busy(self) -> tuple[Rank, ...]:

@@ -45,6 +45,7 @@ class Stage:
         self.journal = Journal(settings.kept_outputs)
         self.pace = Pace(self.emit)
         self.floods = Floods(settings, self.emit)
+        self._cells: set[str] = set()  # ids of the execute_requests that are at work
         self._serial = 0
 
     def emit(self, effect: Effect) -> None:
@@ -128,7 +129,18 @@ class Stage:
             self.publish(item.msg_type, item.content, parent, item.metadata, item.buffers)
 
     def status(self, state: Literal["starting", "busy", "idle"], parent: Header) -> None:
+        """For servers and front ends a kernel's state is what they heard last, whatever its parent.
+
+        So after the end of another request a kernel whose cell still runs says that it is busy, as
+        such, for no request.
+        """
         self.publish("status", _STATUS[state], parent)
+        if parent.get("msg_type") == "execute_request" and state == "busy":
+            self._cells.add(str(parent["msg_id"]))
+        elif state == "idle":
+            self._cells.discard(str(parent.get("msg_id")))
+            if self._cells:
+                self.publish("status", _STATUS["busy"], NO_HEADER)
 
 
 _STATUS = {state: dumps({"execution_state": state}) for state in ("starting", "busy", "idle")}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .content import Content, dumps, read
+from .errors import UsageError
 from .fanout import Fanout
 from .model import FromFront, Header, Message, Rank, ToFront, ToRank
 from .outputs.labels import label, label_lines
@@ -40,6 +41,7 @@ class _Question:
     asker: Asker
     due: bool = False  # no other rank is waited for
     msg_id: str = ""  # of our own input_request, once it is with the user
+    shown: str = ""  # the prompt as the user sees it
 
     def joins(self, other: _Question) -> bool:
         same = (self.prompt, self.password) == (other.prompt, other.password)
@@ -120,9 +122,30 @@ class Stdin:
         if message.parent_id != question.msg_id and self._stage.is_own_id(message.parent_id):
             self._stage.log("info", "an input_reply came to what is asked no more")
             return
+        self._pass_on(question, message)
+
+    def answer(self, value: str, msg_id: str | None) -> tuple[Rank, ...]:
+        """For the client that was asked, which may be gone: the ranks that waited. Raises `UsageError`.
+
+        ``msg_id``: of the question that is meant.
+        """
+        question = self._open
+        if question is None:
+            raise UsageError("answer: no rank waits for one", "the command status has the question")
+        if msg_id not in (None, question.msg_id):
+            raise UsageError(
+                "answer: that question is asked no more", "the command status has the one that is"
+            )
+        header = self._stage.own_header("input_reply")
+        content = dumps({"status": "ok", "value": value})
+        ranks = tuple(sorted(question.asked))
+        self._pass_on(question, Message(header, {}, {}, content))
+        return ranks
+
+    def _pass_on(self, question: _Question, reply: Message) -> None:
         self._open = None
         for rank, header in sorted(question.asked.items()):
-            self._answer(rank, header, message)
+            self._answer(rank, header, reply)
         self._wait_for_more(question)
         self._ask_next()
 
@@ -163,6 +186,20 @@ class Stdin:
     def _questions(self) -> list[_Question]:
         return [*self._waiting, *filter(None, [self._open])]
 
+    @property
+    def question(self) -> dict[str, Any] | None:
+        """The one that is with the user."""
+        question = self._open
+        if question is None:
+            return None
+        return {
+            "msg_id": question.msg_id,
+            "cell": str(question.asker.parent.get("msg_id", "")),
+            "prompt": question.shown,
+            "password": question.password,
+            "ranks": sorted(question.asked),
+        }
+
     def askers(self) -> set[Rank]:
         """Ranks whose main shell waits for an answer."""
         mine = [question for question in self._questions if question.asker is self._cell]
@@ -181,7 +218,8 @@ class Stdin:
     def _ask(self, question: _Question) -> None:
         self._open = question
         question.msg_id = str(self._stage.own_header("input_request")["msg_id"])
-        content: dict[str, Any] = Content(prompt=self._prompt(question), password=question.password)
+        question.shown = self._prompt(question)
+        content: dict[str, Any] = Content(prompt=question.shown, password=question.password)
         self._stage.emit(
             ToFront(
                 "stdin",

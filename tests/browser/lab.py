@@ -239,6 +239,10 @@ class Notebook:
         self.page.locator(".spmd-Processes input[aria-busy=false]").wait_for()
         self._do("await app.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
 
+    def kernel_id(self) -> str:
+        kernel: str = self._do("return app.shell.currentWidget.sessionContext.session.kernel.id")
+        return kernel
+
     def setting(self, plugin: str, name: str, value: str) -> None:
         """Change a setting; ``value`` is JSON."""
         self._do(

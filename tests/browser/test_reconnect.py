@@ -117,15 +117,72 @@ def test_a_cell_that_ended_meanwhile(open_notebook: OpenNotebook) -> None:
     expect(notebook.outputs(2)).to_have_count(0)  # what somebody has seen and deleted stays away
 
 
+ASK = """\
+name = input("Your name? ")
+print(f"Hello {name}")
+import getpass
+word = getpass.getpass("Word? ")
+print(f"{len(word)} letters")
+"""
+
+
 def test_a_question_is_asked_again(open_notebook: OpenNotebook) -> None:
-    notebook = open_notebook("%processes 2", "name = input('Your name? ')\nprint(f'Hello {name}')")
+    notebook = open_notebook("%processes 2", ASK)
     notebook.run(0)
     notebook.command("docmanager:save")
+    notebook.show_ranks()
     notebook.run(1, wait=False)
-    notebook.cell(1).locator("input.jp-Stdin-input").wait_for()
+    box = notebook.cell(1).locator("input.jp-Stdin-input")
+    box.wait_for()
+    panel = notebook.page.locator("#spmd-ranks")
+    expect(panel).to_contain_text("ranks 0-1 wait for your answer: Your name?")
     notebook.page.goto("about:blank")
+
     notebook.open()
     expect(notebook.page.locator(".jp-InputPrompt").nth(1)).to_have_text("[*]:")
-    notebook.command("notebook:interrupt-kernel")
-    notebook.wait_text(1, re.escape("KeyboardInterrupt"))
+    box.fill("Ada")
+    notebook.shot("asked-again", 1)
+    box.press("Enter")
+    notebook.wait_text(1, "Hello Ada")
+    secret = notebook.cell(1).locator("input.jp-Stdin-input[type=password]")
+    secret.wait_for()
+    notebook.lab.request("POST", f"kernels/{notebook.kernel_id()}/interrupt")
+    expect(box).to_have_count(0)  # nobody asks any more
+    notebook.wait_text(1, "KeyboardInterrupt")
     notebook.wait_done(1)
+    assert said(notebook.lines(1))[1][:2] == ["Your name?  Ada", "Hello Ada"]
+
+
+LIVE_WIDGETS = """\
+import ipywidgets
+from IPython.display import display
+bar = ipywidgets.IntProgress(max=3, description=f"rank {rank}")
+text = ipywidgets.Label("step 0")
+display(ipywidgets.HBox([bar, text]))
+for step in range(1, 4):
+    gate(f"step-{step}")
+    bar.value = step
+    text.value = f"step {step}"
+"""
+
+
+def test_widgets_of_a_cell_that_runs_come_back_and_go_on(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 2", PRELUDE + MEET + GATE, LIVE_WIDGETS)
+    for step in range(1, 4):
+        (notebook.lab.work / f"step-{step}").unlink(missing_ok=True)
+    notebook.run(0)
+    notebook.run(1)
+    notebook.command("docmanager:save")
+    notebook.run(2, wait=False)
+    labels = notebook.cell(2).locator(".jupyter-widgets.widget-label", has_text="step")
+    expect(labels).to_have_text(["step 0"] * 2)
+    notebook.page.goto("about:blank")
+    (notebook.lab.work / "step-1").touch()
+    notebook.open()
+    expect(labels).to_have_text(["step 1"] * 2)  # while the cell runs
+    expect(notebook.cell(2).get_by_role("progressbar")).to_have_count(2)
+    notebook.shot("widgets-restored", 2)
+    for step in (2, 3):
+        (notebook.lab.work / f"step-{step}").touch()
+        expect(labels).to_have_text([f"step {step}"] * 2)
+    notebook.wait_done(2)

@@ -112,6 +112,8 @@ CONTROL: list[tuple[Any, Any]] = [
     ("outputs", {}),
     ("outputs", {"from": 1, "most": 0}),
     ("outputs", {"msg_id": "none"}),
+    ("answer", {"value": "by control"}),
+    ("answer", {"value": "late", "msg_id": "none"}),
     ("nonsense", {}),
     (5, None),
     ("status", {"odd": 1}),

@@ -14,6 +14,8 @@ import type { NotebookRanks } from './notebook';
 import { lastSeen } from './seen';
 import type { Session } from './session';
 
+const STDIN_ITEM = 'jp-OutputArea-stdin-item';
+
 type Future = Kernel.IShellFuture<
   KernelMessage.IExecuteRequestMsg,
   KernelMessage.IExecuteReplyMsg
@@ -65,9 +67,8 @@ class Replay {
 
   async run(): Promise<void> {
     const { kernel } = this._session;
-    const future = (this._future = standIn(kernel, this._run.msg_id));
+    const future = (this._future = standIn(this._session, this._run.msg_id));
     kernel.iopubMessage.connect(this._onIOPub, this);
-    kernel.anyMessage.connect(this._onAny, this);
     this._cell.outputArea.future = future; // clears what is there
     this._isFollowed = true;
     this._cell.model.executionState = 'running';
@@ -75,12 +76,33 @@ class Replay {
     try {
       const state = await this._fetch();
       this._gate.open();
+      this._session.changed.connect(this._onStatus, this);
+      this._onStatus();
       if (state.state === 'done') {
         this._end(state.execution_count);
       }
     } catch (error) {
       this._end(null);
       throw error;
+    }
+  }
+
+  /** Questions went to the page that sent the cell; it is gone, or shows them, too. */
+  private _onStatus(): void {
+    const asked = this._session.status?.question;
+    const question = asked?.cell === this._run.msg_id ? asked : null;
+    if (question?.msg_id === this._question) {
+      return;
+    }
+    this._question = question?.msg_id;
+    const { outputArea } = this._cell;
+    outputArea.widgets.filter(item => item.hasClass(STDIN_ITEM)).forEach(item => item.dispose());
+    if (question && outputArea.future === this._future) {
+      void this._future.onStdin({
+        header: { msg_id: question.msg_id, msg_type: 'input_request' },
+        channel: 'stdin',
+        content: { prompt: question.prompt, password: question.password }
+      } as KernelMessage.IInputRequestMsg);
     }
   }
 
@@ -129,14 +151,6 @@ class Replay {
     }
   }
 
-  /** Questions come without a request of ours, too. */
-  private _onAny(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
-    const parent = (msg.parent_header as { msg_id?: string }).msg_id;
-    if (direction === 'recv' && msg.channel === 'stdin' && parent === this._run.msg_id) {
-      void this._future?.onStdin(msg as KernelMessage.IStdinMessage);
-    }
-  }
-
   private _show(message: KernelMessage.IIOPubMessage): void {
     if (this._cell.isDisposed || this._cell.outputArea.future !== this._future) {
       this._end(null); // it runs anew
@@ -156,7 +170,7 @@ class Replay {
       return;
     }
     this._isFollowed = false;
-    this._session.kernel.anyMessage.disconnect(this._onAny, this);
+    this._session.changed.disconnect(this._onStatus, this);
     if (!this._cell.isDisposed && this._cell.outputArea.future === this._future) {
       this._cell.model.executionCount = count ?? this._run.execution_count;
       this._cell.model.executionState = 'idle';
@@ -171,6 +185,7 @@ class Replay {
   private _heard = '';
   private _awaited = '';
   private _count: number | null = null;
+  private _question: string | undefined = undefined;
   private _isFollowed = false;
 }
 
@@ -180,7 +195,7 @@ function isIdle(message: KernelMessage.IIOPubMessage): boolean {
 }
 
 /** As much of a request on its way as an output area needs. */
-function standIn(kernel: Kernel.IKernelConnection, msgId: string): Future {
+function standIn(session: Session, msgId: string): Future {
   const future = {
     msg: { header: { msg_id: msgId, msg_type: 'execute_request' }, content: {}, metadata: {} },
     done: new Promise(() => undefined),
@@ -194,9 +209,12 @@ function standIn(kernel: Kernel.IKernelConnection, msgId: string): Future {
     registerMessageHook: () => undefined,
     removeMessageHook: () => undefined,
     sendInputReply: (
-      content: KernelMessage.IInputReplyMsg['content'],
+      content: { value?: string },
       parent: KernelMessage.IInputReplyMsg['parent_header']
-    ) => kernel.sendInputReply(content, parent)
+    ) => {
+      const answer = { value: content.value ?? '', msg_id: (parent as { msg_id: string }).msg_id };
+      session.request('answer', answer).catch(console.warn);
+    }
   };
   return future as unknown as Future;
 }

@@ -25,12 +25,23 @@ export interface IRunning {
   readonly ranks: Ranks;
 }
 
+/** What ranks want a person to answer. */
+export interface IQuestion {
+  readonly msg_id: string;
+  /** Of the cell's execute_request. */
+  readonly cell: string;
+  readonly prompt: string;
+  readonly password: boolean;
+  readonly ranks: Ranks;
+}
+
 export interface IStatus {
   readonly state: 'starting' | 'idle' | 'busy' | 'closing';
   readonly size: number;
   readonly kernel: string;
   readonly running: IRunning | null;
   readonly queued: number;
+  readonly question: IQuestion | null;
   readonly ranks: readonly IRank[];
   readonly settings: {
     readonly pinned: number | null;

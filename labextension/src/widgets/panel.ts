@@ -3,9 +3,7 @@
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import type { Message } from '@lumino/messaging';
-import { bytes, seconds } from '../protocol/format';
-import { rankRanges } from '../protocol/labels';
-import { secondsOf, slowRanks, type IRank, type IStatus } from '../protocol/status';
+import { headline, tableOf, type IRow, type ITable } from '../protocol/table';
 import { folded, type IWhereRank } from '../protocol/where';
 import type { Change, INotebookRanks, INotebooks } from '../tokens';
 import { said } from './field';
@@ -106,6 +104,7 @@ export class RanksPanel extends Widget {
     if (status === null) {
       this._head.textContent = 'The notebook before you has no running distributed kernel.';
       this._table.replaceChildren();
+      this._rows = [];
       this._stacks.replaceChildren();
       return;
     }
@@ -113,39 +112,51 @@ export class RanksPanel extends Widget {
     this._head.textContent = headline(status);
     const dead = status.ranks.some(rank => rank.state === 'dead');
     (this._buttons.lastElementChild as HTMLElement).hidden = !dead;
-    const slow = new Set(slowRanks(status, now));
-    const columns = columnsOf(status);
-    this._table.replaceChildren(
-      heading(columns),
-      ...status.ranks.map(rank => this._row(rank, columns, now, slow.has(rank.rank)))
-    );
+    this._tell(tableOf(status, now));
   }
 
-  private _row(rank: IRank, columns: IColumns, now: number, slow: boolean): HTMLElement {
-    const row = document.createElement('tr');
-    row.className = `spmd-mod-${rank.state}${slow ? ' spmd-mod-slow' : ''}`;
-    const state = slow && rank.state === 'busy' ? 'slow' : rank.state;
-    const cells = [`${rank.rank}`, state, seconds(secondsOf(rank, now)), bytes(rank.rss)];
-    if (columns.gpu) {
-      cells.push(bytes(rank.gpu_memory));
+  /** Rows stay as long as they can: a press of a button, or the focus, must not be lost. */
+  private _tell(table: ITable): void {
+    const heads = table.heads.join();
+    const rows = table.rows.map(row => {
+      const key = [heads, row.state, row.isSlow, row.cause, row.cells[2]].join();
+      const before = this._rows[row.rank];
+      return before?.key === key ? before : { key, ...this._row(row) };
+    });
+    rows.forEach(({ cells }, index) => {
+      table.rows[index]!.cells.forEach((text, column) => {
+        if (cells[column]!.textContent !== text) {
+          cells[column]!.textContent = text;
+        }
+      });
+    });
+    if (rows.length !== this._rows.length || rows.some((row, i) => row !== this._rows[i])) {
+      const focused = document.activeElement?.getAttribute('aria-label');
+      this._rows = rows;
+      this._table.replaceChildren(heading(table.heads), ...rows.flatMap(row => row.nodes));
+      const inside = [...this._table.querySelectorAll('button')];
+      inside.find(node => node.getAttribute('aria-label') === focused)?.focus();
     }
-    row.append(...cells.map(text => cell('td', text)), this._actions(rank));
-    row.title = rank.cause ?? `rank ${rank.rank}, process ${rank.pid ?? 'unknown'}`;
-    row.insertBefore(cell('td', `${rank.pid ?? ''}`), row.children[2]!);
-    if (!rank.cause) {
-      return row;
+  }
+
+  private _row(row: IRow): { nodes: HTMLElement[]; cells: HTMLElement[] } {
+    const node = document.createElement('tr');
+    node.className = `spmd-mod-${row.state}${row.isSlow ? ' spmd-mod-slow' : ''}`;
+    const cells = row.cells.map(text => cell('td', text));
+    node.title = row.cause ?? `rank ${row.rank}, process ${row.cells[2] || 'unknown'}`;
+    node.append(...cells, this._actions(row));
+    if (!row.cause) {
+      return { nodes: [node], cells };
     }
-    const body = document.createDocumentFragment();
     const cause = document.createElement('tr');
     cause.className = 'spmd-Ranks-cause';
-    const text = cell('td', rank.cause);
-    text.colSpan = cells.length + 2;
+    const text = cell('td', row.cause);
+    text.colSpan = row.cells.length + 1;
     cause.append(text);
-    body.append(row, cause);
-    return body as unknown as HTMLElement;
+    return { nodes: [node, cause], cells };
   }
 
-  private _actions(rank: IRank): HTMLTableCellElement {
+  private _actions(rank: IRow): HTMLTableCellElement {
     const node = cell('td', '');
     const ranks = [rank.rank];
     if (rank.state === 'busy') {
@@ -187,31 +198,20 @@ export class RanksPanel extends Widget {
   private readonly _table = document.createElement('table');
   private readonly _stacks = document.createElement('div');
   private _notebook: INotebookRanks | null = null;
+  private _rows: readonly IDrawn[] = [];
   private _clock = 0;
 }
 
-interface IColumns {
-  readonly gpu: boolean;
+interface IDrawn {
+  readonly key: string;
+  readonly nodes: HTMLElement[];
+  readonly cells: HTMLElement[];
 }
 
-function columnsOf(status: IStatus): IColumns {
-  return { gpu: status.ranks.some(rank => rank.gpu_memory != null) };
-}
-
-function heading(columns: IColumns): HTMLTableRowElement {
+function heading(names: readonly string[]): HTMLTableRowElement {
   const row = document.createElement('tr');
-  const names = ['rank', 'state', 'pid', 'cell', 'memory', ...(columns.gpu ? ['GPU'] : []), ''];
-  row.append(...names.map(name => cell('th', name)));
+  row.append(...[...names, ''].map(name => cell('th', name)));
   return row;
-}
-
-function headline(status: IStatus): string {
-  const ranks = `${status.size} ${status.size === 1 ? 'rank' : 'ranks'}`;
-  const running = status.running?.ranks ?? [];
-  if (status.running && running.length > 0 && running.length < status.size) {
-    return `${ranks}; the cell still runs on ${rankRanges(running)}`;
-  }
-  return `${ranks}, ${status.state}${status.queued ? `, ${status.queued} cells wait` : ''}`;
 }
 
 function cell(kind: 'td' | 'th', text: string): HTMLTableCellElement {

@@ -97,6 +97,13 @@ class Desk(Protocol):
     def where(self) -> Script:
         """Returns a `where.Where`."""
 
+    @property
+    def question(self) -> Mapping[str, Any] | None:
+        """What ranks want a person to answer, as ``status`` tells it."""
+
+    def answer(self, value: str, msg_id: str | None) -> tuple[Rank, ...]:
+        """The ranks that waited for it. Raises `UsageError`."""
+
     def busy(self) -> tuple[Rank, ...]:
         """Ranks that are at work for a client."""
 

@@ -35,6 +35,7 @@ def snapshot(desk: Desk) -> dict[str, Any]:
         "execution_count": desk.count,
         "running": _running(desk.cell),
         "queued": desk.queued,
+        "question": desk.question,
         "ranks": [_rank(view, desk.busy_since(view.rank)) for view in desk.world],
         "settings": _settings(desk),
         "versions": _versions(desk.kernel_info),
@@ -161,6 +162,19 @@ DATA = _object(
         ]
     },
     queued={"type": "integer", "description": "cells that wait for the running one"},
+    question={
+        "anyOf": [
+            {"type": "null"},
+            _object(
+                "what ranks ask, with input() or a debugger: answer it with the command answer",
+                msg_id={"type": "string", "description": "of the input_request"},
+                cell={"type": "string", "description": "msg_id of the execute_request"},
+                prompt={"type": "string"},
+                password={"type": "boolean"},
+                ranks={"type": "array", "items": {"type": "integer"}},
+            ),
+        ]
+    },
     ranks={"type": "array", "items": RANK},
     settings=_object(
         output={"enum": ["live", "grouped"]},
