@@ -72,6 +72,12 @@ class Answering:
         in_cell = fanout.running if fanout is not None else ()
         return {*in_cell, *self._hub.busy_beside_the_cell()}
 
+    @property
+    def beside(self) -> Subshells:
+        """Where those of them that are busy can be asked all the same."""
+        busy = self.busy
+        return {rank: shell for rank, shell in self.private.items() if rank in busy}
+
 
 class Beside:
     def __init__(self, hub: Hub):

@@ -19,7 +19,7 @@ from .errors import BadMessage
 from .model import NO_SUBSHELLS, Header, Message, Rank, Subshells, ToRank
 from .outputs import DisplayIds
 from .stage import Stage
-from .widget_states import WidgetStates, is_question, method_of
+from .widget_states import TARGET, WidgetStates, is_question, method_of
 
 COMMS = {"comm_open", "comm_msg", "comm_close"}
 
@@ -37,8 +37,11 @@ class Own(Protocol):
 
 @dataclass(slots=True)
 class _Comm:
+    """``beside``: subshells in which its owners are asked, for they were at work when it was opened."""
+
     target: str
     owners: set[Rank] = field(default_factory=set)
+    beside: Subshells = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -69,10 +72,15 @@ class Comms:
         serving_ends: Callable[[str], None],
         display_ids: DisplayIds,
         echoes: Echoes,
+        beside: Callable[[], Subshells] = lambda: NO_SUBSHELLS,
     ):
-        """``serving_ends`` hears the id of a client's message right before its idle."""
+        """``serving_ends`` hears the id of a client's message right before its idle.
+
+        ``beside``: the private subshells of ranks whose main one is at work.
+        """
         self._stage = stage
         self._own = own
+        self._beside = beside
         self._serving_ends = serving_ends
         self._echoes = echoes
         self.captures = Captures(stage, display_ids, echoes)
@@ -146,6 +154,11 @@ class Comms:
                 return
         served.owners = self._owners(kind, comm_id, content, alive)
         comm = self._comms.get(comm_id)
+        if comm is not None and comm.target == TARGET and not served.subshells:
+            # A page that was loaded again draws its widgets, whatever cell runs.
+            if kind == "comm_open":
+                comm.beside = self._beside()
+            served.subshells = comm.beside
         if world > 1 and comm is not None and is_question(comm.target, content):
             served.states = WidgetStates(comm_id, set(range(world)).difference(alive))
 

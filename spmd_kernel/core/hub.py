@@ -114,7 +114,12 @@ class Hub:
         )
         self.echoes = Echoes(self.stage)
         self.comms = Comms(
-            self.stage, self.status_comms, self.late.flush, self.display_ids, self.echoes
+            self.stage,
+            self.status_comms,
+            self.late.flush,
+            self.display_ids,
+            self.echoes,
+            lambda: Answering(self).beside,
         )
         self.cells = Cells(
             self.stage,

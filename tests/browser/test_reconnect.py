@@ -180,7 +180,7 @@ def test_widgets_of_a_cell_that_runs_come_back_and_go_on(open_notebook: OpenNote
     (notebook.lab.work / "step-1").touch()
     notebook.open()
     expect(labels).to_have_text(["step 1"] * 2)  # while the cell runs
-    expect(notebook.cell(2).get_by_role("progressbar")).to_have_count(2)
+    expect(notebook.cell(2).locator(".progress-bar:visible")).to_have_count(2)
     notebook.shot("widgets-restored", 2)
     for step in (2, 3):
         (notebook.lab.work / f"step-{step}").touch()

@@ -300,3 +300,32 @@ def test_a_comm_that_others_still_have_is_not_closed_for_clients() -> None:
     assert not opened.of("comm_close")
     world.say(world.ranks[1], "iopub", "comm_close", close, opened.message)
     assert len(opened.of("comm_close")) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_page_is_restored_while_a_cell_runs(size: int) -> None:
+    world = start(size, subshells=True)
+    world.quiet()
+    cell = world.execute("train()")
+    opened = world.ask("comm_open", CONTROL)
+    question = world.ask("comm_msg", QUESTION)
+    for fake in world.ranks.values():
+        (private,) = fake.subshells
+        world.answer_subshell(fake, private)
+        world.answer_subshell(fake, private)
+    assert opened.states == question.states == ["busy", "idle"]
+    assert len(answers(question)) == 1 and not cell.replies
+    world.settle()
+    again = world.ask("comm_msg", QUESTION)  # by the same way: the comm is known there
+    assert all(len(fake.inbox) == 0 for fake in world.ranks.values())
+    world.settle()
+    assert len(answers(again)) == 1
+
+
+def test_ranks_at_rest_are_asked_in_their_main_shells() -> None:
+    world = start(2, subshells=True)
+    world.quiet()
+    world.ask("comm_open", CONTROL)
+    world.ask("comm_msg", QUESTION)
+    assert [len(fake.inbox) for fake in world.ranks.values()] == [2, 2]
+    world.settle()

@@ -89,3 +89,26 @@ def test_the_answer_is_plain_json() -> None:
     world.survey()
     assert b"NaN" not in sent.replies[0].content
     json.loads(sent.replies[0].content)
+
+
+def test_a_busy_kernel_says_so_after_other_requests() -> None:
+    """Servers and pages take the last state that they heard for the kernel's."""
+    world = start(2)
+    cell = world.execute("train()")
+
+    def state() -> str:
+        said = [e for e in world.effects if getattr(e, "msg_type", "") == "status"]
+        last: str = json.loads(said[-1].content)["execution_state"]  # type: ignore[union-attr]
+        return last
+
+    for ask in (
+        lambda: world.control("status"),
+        lambda: world.ask("comm_info_request", {}),
+        lambda: world.ask("comm_open", {"comm_id": "s", "target_name": "spmd.status", "data": {}}),
+    ):
+        assert ask().states == ["busy", "idle"]
+        assert state() == "busy"
+    world.settle()
+    assert cell.states == ["busy", "idle"] and state() == "idle"
+    world.control("status")
+    assert state() == "idle"
