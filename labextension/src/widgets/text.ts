@@ -17,6 +17,7 @@ export const MIME_TYPES = [
   'text/plain'
 ];
 
+const ALONE = '.jp-LinkedOutputView';
 const LONG = 20_000; // characters; shorter texts are drawn at once
 const PAUSE = 100; // milliseconds between two drawings of a long text that grows
 const GROWING = 40_000; // characters of it that are drawn meanwhile: laying out lines takes long
@@ -26,8 +27,28 @@ type Draw = (model: IRenderMime.IMimeModel) => Promise<void>;
 
 const drawers = new WeakMap<IRenderMime.IRenderer, Drawer>();
 
+/** Several views of a notebook have one registry. */
+const users = new WeakMap<IRenderMimeRegistry, Set<INotebookRanks>>();
+
 /** Renderers made from now on show what is chosen. Returns how to undo it. */
 export function override(rendermime: IRenderMimeRegistry, notebook: INotebookRanks): () => void {
+  const views = users.get(rendermime) ?? new Set();
+  users.set(rendermime, views);
+  const undo = views.size === 0 ? wrap(rendermime, views) : (restorers.get(rendermime) ?? noOp);
+  restorers.set(rendermime, undo);
+  views.add(notebook);
+  return () => {
+    views.delete(notebook);
+    if (views.size === 0) {
+      undo();
+    }
+  };
+}
+
+const restorers = new WeakMap<IRenderMimeRegistry, () => void>();
+const noOp = (): void => undefined;
+
+function wrap(rendermime: IRenderMimeRegistry, views: Set<INotebookRanks>): () => void {
   const restore: (() => void)[] = [];
   for (const mimeType of MIME_TYPES) {
     const base = rendermime.getFactory(mimeType);
@@ -36,7 +57,10 @@ export function override(rendermime: IRenderMimeRegistry, notebook: INotebookRan
     }
     const createRenderer = (options: IRenderMime.IRendererOptions): IRenderMime.IRenderer => {
       const renderer = base.createRenderer(options);
-      adopt(renderer, notebook, mimeType);
+      const [view] = views; // if it is of another one, that one says so when it draws its cell
+      if (view) {
+        adopt(renderer, view, mimeType);
+      }
       return renderer;
     };
     rendermime.addFactory({ ...base, mimeTypes: [mimeType], createRenderer }, base.defaultRank);
@@ -47,13 +71,16 @@ export function override(rendermime: IRenderMimeRegistry, notebook: INotebookRan
   return () => restore.forEach(undo => undo());
 }
 
-/** A renderer that may have been made before. */
+/** A renderer that may have been made before, or for another view of the notebook. */
 export function adopt(
   renderer: IRenderMime.IRenderer,
   notebook: INotebookRanks,
   mimeType: string
 ): void {
-  if (!drawers.has(renderer) && MIME_TYPES.includes(mimeType)) {
+  const drawer = drawers.get(renderer);
+  if (drawer) {
+    drawer.notebook = notebook;
+  } else if (MIME_TYPES.includes(mimeType)) {
     drawers.set(renderer, new Drawer(renderer, notebook, mimeType));
   }
 }
@@ -66,7 +93,7 @@ export function refresh(renderer: IRenderMime.IRenderer, output: IOutputModel): 
 class Drawer {
   constructor(
     private readonly _renderer: IRenderMime.IRenderer,
-    private readonly _notebook: INotebookRanks,
+    public notebook: INotebookRanks,
     private readonly _mimeType: string
   ) {
     this._draw = _renderer.renderModel.bind(_renderer);
@@ -75,10 +102,15 @@ class Drawer {
   }
 
   refresh(output: IOutputModel): void {
-    const choice = this._notebook.isOurs ? this._notebook.choiceFor(output) : null;
-    if (choice !== this._shown) {
-      this._paint(output);
+    if (this._choiceFor(output) !== this._shown) {
+      void this._paint(output);
     }
+  }
+
+  /** A view of its own of a cell's outputs has no tabs: it shows those of all ranks. */
+  private _choiceFor(output: IOutputModel): Choice {
+    const isAlone = this._renderer.node.closest(ALONE) !== null;
+    return this.notebook.isOurs && !isAlone ? this.notebook.choiceFor(output) : null;
   }
 
   private _render(output: IOutputModel): Promise<void> {
@@ -98,8 +130,11 @@ class Drawer {
     if (this._renderer.isDisposed) {
       return;
     }
-    const ours = this._notebook.isOurs;
-    this._shown = ours ? this._notebook.choiceFor(output) : null;
+    const ours = this.notebook.isOurs;
+    this._shown = this._choiceFor(output);
+    if (this._shown !== null && !this._renderer.isAttached) {
+      requestAnimationFrame(() => this.refresh(output)); // now it is known where it is
+    }
     const text = String(output.data[this._mimeType] ?? '');
     const size = this._size > WINDOW ? this._size : Math.min(this._size, most);
     if (!ours || (this._shown === null && text.length <= size)) {
