@@ -31,6 +31,7 @@ test('nothing of one rank alone: no tabs', () => {
   assert.deepEqual(titles(facts({ size: 4 })), []);
   assert.deepEqual(titles(facts({ size: 4, marks: [mark([0, 1, 2, 3]), mark(null)] })), []);
   assert.deepEqual(titles(facts({ size: 1, running: [0] })), []);
+  assert.deepEqual(titles(facts({ size: 1, named: new Set([7]) }), 7), []); // the program's own
 });
 
 test('without a kernel the highest rank that is named tells how many', () => {

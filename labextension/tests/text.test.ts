@@ -85,3 +85,16 @@ test('no line of everybody: ranks without their own have none', () => {
   ledger.update('1 │ a\n2 │ b');
   assert.deepEqual([0, 1, 2].map(rank => ledger.hasLinesFor(rank)), [false, true, true]);
 });
+
+test('of a line that is longer than the window the end is drawn', () => {
+  const window = new TextWindow(1, 100);
+  const long = 'x'.repeat(150) + 'end';
+  assert.equal(window.update(`0 │ short\n1 │ ${long}`), long.slice(-100)); // it may go on
+  assert.equal(window.hidden, 1);
+  assert.equal(window.update(`0 │ short\n1 │ ${long}\n`), `${long}\n`.slice(-100));
+  assert.equal(window.hidden, 1);
+  assert.equal(window.update(`0 │ short\n1 │ ${long}\n1 │ ${'y'.repeat(60)}\n1 │ z\n`), `${'y'.repeat(60)}\nz\n`);
+  assert.equal(window.hidden, 1);
+  assert.equal(window.update(`1 │ new\n`), 'new\n');
+  assert.equal(window.hidden, 0);
+});

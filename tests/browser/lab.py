@@ -168,11 +168,14 @@ class Lab:
             self._lines.close()
 
 
+PLACES = {"lab": "lab/tree", "doc": "doc/tree", "notebook": "notebooks"}
+
+
 class Notebook:
     """An open notebook: what its cells show, and what one can do with keys, mouse and commands."""
 
     def __init__(self, page: Page, lab: Lab, path: Path, front_end: str = "lab") -> None:
-        """``front_end``: "lab" is JupyterLab, "notebook" is Notebook 7."""
+        """``front_end``: "lab" is JupyterLab, "doc" its single-document mode, "notebook" Notebook 7."""
         self.page = page
         self.lab = lab
         self.path = path
@@ -180,7 +183,7 @@ class Notebook:
 
     def open(self) -> None:
         """Load the page; returns when the kernel that the notebook's metadata names is there."""
-        place = "lab/tree" if self.front_end == "lab" else "notebooks"
+        place = PLACES[self.front_end]
         self.page.goto(f"{self.lab.url}/{place}/{self.path.name}?reset&token={self.lab.token}")
         self.page.locator(".jp-Notebook .jp-Cell").first.wait_for()
         self._do("await app.shell.currentWidget.sessionContext.ready")
@@ -205,8 +208,12 @@ class Notebook:
     def run_all(self) -> None:
         self.command("notebook:run-all-cells")
 
-    def run(self, index: int, *, wait: bool = True) -> None:
+    def activate(self, index: int) -> None:
+        """The cell that commands are about."""
         self._do(f"app.shell.currentWidget.content.activeCellIndex = {index}")
+
+    def run(self, index: int, *, wait: bool = True) -> None:
+        self.activate(index)
         self.command("notebook:run-cell", wait=wait)
 
     def cell(self, index: int) -> Locator:
@@ -238,6 +245,17 @@ class Notebook:
         """Until the field shows that the kernel has told of its ranks, and a moment of it all."""
         self.page.locator(".spmd-Processes input[aria-busy=false]").wait_for()
         self._do("await app.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo()")
+
+    def mode(self) -> str:
+        """How JupyterLab shows documents."""
+        mode: str = self._do("return app.shell.mode")
+        return mode
+
+    def change_kernel(self, name: str) -> None:
+        self._do(f"""
+            const context = app.shell.currentWidget.sessionContext;
+            await context.changeKernel({{ name: '{name}' }});
+            await context.session.kernel.info;""")
 
     def kernel_id(self) -> str:
         kernel: str = self._do("return app.shell.currentWidget.sessionContext.session.kernel.id")

@@ -51,6 +51,12 @@ def test_ranks_at_work(open_notebook: OpenNotebook, front_end: str) -> None:
     expect(row(notebook, 1)).to_have_class(re.compile("spmd-mod-busy"))
     expect(row(notebook, 1)).to_have_class(re.compile("spmd-mod-slow"), timeout=LONG)
 
+    button = row(notebook, 1).get_by_role("button", name="Interrupt rank 1")
+    button.focus()
+    before, since = button.element_handle(), row(notebook, 1).inner_text()
+    expect(row(notebook, 1)).not_to_have_text(since)  # the clock goes on
+    assert button.evaluate("(node, before) => node === before", before)  # a press is not lost
+    expect(button).to_be_focused()
     panel(notebook).get_by_role("button", name="Where").click()
     stack = panel(notebook).locator("section", has_text="rank 1")
     expect(stack).to_contain_text("gate")

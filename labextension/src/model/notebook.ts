@@ -9,6 +9,8 @@ import type { Change, INotebookRanks } from '../tokens';
 import { Session } from './session';
 import { isOurs, rankKernel } from './specs';
 
+const LATE = 1000; // milliseconds after a cell in which its kernel may still tell how it went
+
 export class NotebookRanks implements INotebookRanks, IDisposable {
   session: Session | null = null;
   isOurs = false;
@@ -31,6 +33,9 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
   }
 
   choiceOf(cellId: string): Choice {
+    if (this._sizes.get(cellId) === 1) {
+      return null; // one rank has no labels: what looks like one is the program's own
+    }
     const own = this._alone.get(cellId);
     return own === undefined ? this._choice : own;
   }
@@ -103,6 +108,8 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
     const status = this.session?.status;
     if (status?.running?.cell_id) {
       this._sizes.set(status.running.cell_id, status.size);
+    } else if (status && performance.now() < this._ended + LATE) {
+      this._sizes.set(this._last, status.size); // it has changed in that cell
     }
     if (!status?.running) {
       this.setHang('');
@@ -117,6 +124,8 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
     const size = this.session?.status?.size;
     if (size && notebook === this.panel.content) {
       this._sizes.set(cell.model.id, size);
+      this._last = cell.model.id;
+      this._ended = performance.now();
     }
   }
 
@@ -139,6 +148,8 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
 
   private _choice: Choice = null;
   private readonly _alone = new Map<string, Choice>();
+  private _last = ''; // cell that has ended
+  private _ended = -Infinity;
   private readonly _sizes = new Map<string, number>();
   private readonly _cells = new WeakMap<IOutputModel, string>();
   private _isDisposed = false;

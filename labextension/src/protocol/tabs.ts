@@ -35,6 +35,9 @@ export const FIT = 16; // tabs beside each other; the others are in a menu
 
 /** Empty: nobody said anything of his own, so there is nothing to choose. */
 export function tabsOf(facts: ICellFacts, choice: Choice): ITab[] {
+  if (facts.size === 1) {
+    return []; // what looks like a label is the program's own
+  }
   const own = [...facts.named, ...facts.marks.flatMap(partial(facts))];
   const highest = own.reduce((a, b) => Math.max(a, b), -1);
   const size = Math.max(facts.size, highest + 1, lastMarked(facts) + 1);

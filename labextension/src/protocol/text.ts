@@ -32,41 +32,61 @@ export function linesOf(text: string, rank: Choice, from = 0, to = text.length):
   return lines.join('');
 }
 
+/** Where the last `size` characters begin: at a line, unless one alone is longer. */
+export function cutAt(text: string, size: number): number {
+  const excess = text.length - size;
+  if (excess <= 0) {
+    return 0;
+  }
+  const line = text.indexOf('\n', excess - 1) + 1;
+  return line > 0 && line < text.length ? line : excess;
+}
+
 /** The last part of what a rank said in a text that grows. */
 export class TextWindow {
-  /** Lines that are not shown because they are too early. */
-  hidden = 0;
-
   constructor(
     readonly rank: Choice,
     readonly size = WINDOW
   ) {}
 
+  /** Lines that are not shown, or not from their beginning on, because they are too early. */
+  get hidden(): number {
+    return this._hidden + (this._isCut ? 1 : 0);
+  }
+
   /** What is to be drawn of `text`, which goes on where it ended the last time, or is another. */
   update(text: string): string {
     const end = text.lastIndexOf('\n') + 1;
     if (end < this._read) {
-      this._read = this.hidden = 0;
+      this._read = this._lines = 0;
+      this._begins = false;
       this._kept = '';
     }
     this._kept += linesOf(text, this.rank, this._read, end);
     this._read = end;
     this._trim();
-    return this._kept + linesOf(text.slice(end), this.rank);
+    const shown = this._kept + linesOf(text.slice(end), this.rank);
+    const cut = cutAt(shown, this.size);
+    this._hidden = this._lines + newlines(shown, cut);
+    this._isCut = cut > 0 ? shown[cut - 1] !== '\n' : this._begins;
+    return shown.slice(cut);
   }
 
   private _trim(): void {
-    const excess = this._kept.length - this.size;
-    if (excess <= 0) {
-      return;
+    const cut = cutAt(this._kept, this.size);
+    if (cut > 0) {
+      this._lines += newlines(this._kept, cut);
+      this._begins = this._kept[cut - 1] !== '\n';
+      this._kept = this._kept.slice(cut);
     }
-    const cut = this._kept.indexOf('\n', excess - 1) + 1;
-    this.hidden += newlines(this._kept, cut);
-    this._kept = this._kept.slice(cut);
   }
 
   private _kept = '';
   private _read = 0;
+  private _lines = 0; // complete ones before what is kept
+  private _begins = false; // what is kept begins in the midst of a line
+  private _hidden = 0;
+  private _isCut = false;
 }
 
 function newlines(text: string, to: number): number {

@@ -80,7 +80,9 @@ export class CellRanks implements IDisposable {
     } else if (change === 'status') {
       const before = this._runs;
       this._runs = this._notebook.session?.status?.running?.cell_id === this.cell.model.id;
-      if (before || this._runs) {
+      const size = this._notebook.sizeOf(this.cell.model.id);
+      if (before || this._runs || size !== this._size) {
+        this._size = size;
         this._schedule();
       }
     }
@@ -213,5 +215,6 @@ export class CellRanks implements IDisposable {
   private _frame = 0;
   private _timer = 0;
   private _runs = false;
+  private _size = 0;
   private _isDisposed = false;
 }

@@ -8,7 +8,7 @@ import { MimeModel, type IOutputModel, type IRenderMimeRegistry } from '@jupyter
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import { parseLabel } from '../protocol/labels';
 import { labellingOf } from '../protocol/outputs';
-import { linesOf, TextWindow, WINDOW, type Choice } from '../protocol/text';
+import { cutAt, linesOf, TextWindow, WINDOW, type Choice } from '../protocol/text';
 import type { INotebookRanks } from '../tokens';
 
 export const MIME_TYPES = [
@@ -163,8 +163,7 @@ class Drawer {
       this._window = new TextWindow(this._shown, Math.max(size, WINDOW));
     }
     const kept = this._window.update(text);
-    const cut = kept.length > size ? kept.indexOf('\n', kept.length - size - 1) + 1 : 0;
-    return kept.slice(cut);
+    return kept.slice(cutAt(kept, size));
   }
 
   private _offerEarlier(output: IOutputModel, isLong: boolean): void {
@@ -174,7 +173,8 @@ class Drawer {
     if (hidden > 0) {
       const button = document.createElement('button');
       button.className = 'spmd-earlier';
-      button.textContent = `show earlier (${hidden.toLocaleString()} lines above)`;
+      const lines = hidden === 1 ? '1 line' : `${hidden.toLocaleString()} lines`;
+      button.textContent = `show earlier (${lines} above)`;
       button.addEventListener('click', () => {
         this._size = 4 * this._size;
         void this._paint(output);
