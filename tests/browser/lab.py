@@ -201,6 +201,10 @@ class Notebook:
             new Promise((_, no) => setTimeout(no, {1000 * DEADLINE}, new Error('no end in sight'))),
         ])""")
 
+    def ask(self, statements: str) -> Any:
+        """What JavaScript in the page returns, where ``app`` is JupyterLab."""
+        return self._do(statements)
+
     def command(self, name: str, *, wait: bool = True) -> None:
         """A command of JupyterLab; with ``wait``, until it is done (a cell's: until it ran)."""
         self._do(f"{'await' if wait else 'void'} app.commands.execute('{name}')")

@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from .lab import Lab, Notebook
 from .test_lab import BARS, FIGURE, GATE, MEET, PRELUDE, TABLE
+from .test_processes_field import wait_size
 
 pytestmark = [
     pytest.mark.browser,
@@ -220,10 +221,17 @@ def test_a_saved_notebook_of_64_ranks_without_a_kernel(lab: Lab, page: Page) -> 
     more = notebook.cell(0).locator(".spmd-Tabs-more")
     expect(more).to_have_text("… 49 more")
     more.click()
+    notebook.shot("tabs-64-menu")
     page.locator(".lm-Menu-item", has_text=re.compile("rank 63$")).click()
     expect(tabs(notebook, 0).last).to_have_text("63")
     assert shown(notebook, 0) == ["step 0 of 63", "picture 0"]
     notebook.shot("tabs-64")
+    chosen = notebook.cell(0).locator(".spmd-Tab[aria-selected=true]")
+    chosen.focus()
+    for key, title in [("ArrowLeft", "62"), ("Home", "All"), ("ArrowLeft", "63")]:
+        page.keyboard.press(key)
+        expect(chosen).to_have_text(title)
+        expect(chosen).to_be_focused()
     notebook.page.evaluate(
         "window.jupyterapp.shell.currentWidget.content.scrollToItem(150, 'start')"
     )
@@ -254,11 +262,31 @@ def test_widgets_and_live_lines_of_one_rank(open_notebook: OpenNotebook) -> None
     assert notebook.lines(4) == ["0-1,3 │ 0", "2 │ 1"]
 
 
-def test_plain_kernels_are_left_alone(open_notebook: OpenNotebook) -> None:
+WRAPPED = """
+    const area = app.shell.currentWidget.content.widgets[0].outputArea;
+    const drawn = area.widgets.flatMap(item => item.widgets);
+    return drawn.some(widget => Object.hasOwn(widget, 'renderModel'));"""
+
+
+def test_plain_kernels_are_left_alone(open_notebook: OpenNotebook, page: Page) -> None:
+    sent: list[str] = []
+
+    def note(frame: str | bytes) -> None:
+        text = frame if isinstance(frame, str) else frame.decode("utf-8", "replace")
+        sent.extend(re.findall(r'"(?:msg_type|target_name)": ?"([^"]+)"', text))
+
+    page.on("websocket", lambda socket: socket.on("framesent", note))
     notebook = open_notebook("print('1 │ x')", "2 + 2", kernel="python3")
-    sent = notebook.record_sent()
     notebook.run_all()
     assert notebook.lines(0) == ["1 │ x"]
     assert notebook.lines(1) == ["4"]
-    expect(notebook.page.locator(".spmd-Tabs")).to_have_count(0)
-    assert not [kind for kind in sent() if kind.startswith(("comm_open", "spmd"))]
+    expect(page.locator(".spmd-Tabs")).to_have_count(0)
+    assert notebook.ask(WRAPPED) is False
+    assert "execute_request" in sent
+    assert not [name for name in sent if name.startswith("spmd")]
+
+    notebook.change_kernel("spmd-python3")
+    wait_size(page, 1)
+    assert "spmd.status" in sent and "spmd_request" in sent
+    notebook.run(0)
+    assert notebook.ask(WRAPPED) is True
