@@ -7,6 +7,7 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 import type { Panel, PanelLayout, Widget } from '@lumino/widgets';
+import { appendQuickly } from '../model/append';
 import { isShown, markOf, TEXT, type IMark, type IOutput } from '../protocol/outputs';
 import { tabsOf, type ICellFacts } from '../protocol/tabs';
 import { TextLedger, type Choice } from '../protocol/text';
@@ -16,6 +17,8 @@ import { adopt, refresh } from './text';
 
 const WRAPPER = 'jp-Cell-outputWrapper';
 const FRESH = 1; // seconds that a cell runs before its tabs show that it does
+const LONG = 20_000; // characters
+const PAUSE = 100; // milliseconds
 const HIDDEN = 'spmd-mod-hidden';
 
 export class CellRanks implements IDisposable {
@@ -27,6 +30,7 @@ export class CellRanks implements IDisposable {
     const place = layout.widgets.findIndex(widget => widget.hasClass(WRAPPER));
     layout.insertWidget(place < 0 ? layout.widgets.length - 1 : place, this._tabs);
     cell.outputArea.id ||= `spmd-outputs-${cell.model.id}`;
+    this._undo = appendQuickly(cell.model.outputs);
     this._tabs.chosen.connect(this._onChosen, this);
     cell.model.outputs.changed.connect(this._onOutputs, this);
     cell.model.stateChanged.connect(this._schedule, this);
@@ -48,6 +52,8 @@ export class CellRanks implements IDisposable {
     this._isDisposed = true;
     cancelAnimationFrame(this._frame);
     window.clearTimeout(this._timer);
+    window.clearTimeout(this._later);
+    this._undo();
     Signal.disconnectReceiver(this);
     this._tabs.dispose();
     if (!this.cell.isDisposed) {
@@ -70,7 +76,19 @@ export class CellRanks implements IDisposable {
   /** Streams grow without a word of the list that they are in. */
   private _follow(from: number): void {
     for (const output of this._outputs.slice(from)) {
-      output.streamText?.changed.connect(this._schedule, this);
+      output.streamText?.changed.connect(this._onText, this);
+    }
+  }
+
+  /** A long text is looked at now and then. */
+  private _onText({ text }: { text: string }): void {
+    if (text.length < LONG) {
+      this._schedule();
+    } else if (!this._later) {
+      this._later = window.setTimeout(() => {
+        this._later = 0;
+        this._schedule();
+      }, PAUSE);
     }
   }
 
@@ -212,7 +230,9 @@ export class CellRanks implements IDisposable {
 
   private readonly _tabs = new RankTabs();
   private readonly _ledgers = new WeakMap<IOutputModel, TextLedger>();
+  private readonly _undo: () => void;
   private _frame = 0;
+  private _later = 0;
   private _timer = 0;
   private _runs = false;
   private _size = 0;
