@@ -139,6 +139,7 @@ def test_restarted_and_killed_while_a_cell_runs(open_notebook: OpenNotebook) -> 
     notebook.restart()
     wait_size(page, 1)
     expect(running).to_have_count(0)
+    expect(page.locator("#spmd-ranks section")).to_have_count(0)
     notebook.run(0)
     wait_size(page, 2)
     notebook.run(1)

@@ -108,6 +108,9 @@ export class RanksPanel extends Widget {
       this._stacks.replaceChildren();
       return;
     }
+    if ((status.running?.msg_id ?? '') !== this._asked) {
+      this._stacks.replaceChildren(); // where ranks were in a cell that is over
+    }
     const now = this._notebook!.session!.now();
     this._head.textContent = headline(status);
     const dead = status.ranks.some(rank => rank.state === 'dead');
@@ -180,6 +183,7 @@ export class RanksPanel extends Widget {
     const notebook = this._notebook;
     try {
       const answer = await notebook?.session?.request<{ ranks: IWhereRank[] }>('where');
+      this._asked = notebook?.session?.status?.running?.msg_id ?? '';
       const stacks = answer ? folded(answer.data.ranks) : [];
       this._stacks.replaceChildren(...stacks.map(stack => stackBlock(stack, notebook!.panel)));
     } catch (error) {
@@ -198,6 +202,7 @@ export class RanksPanel extends Widget {
   private readonly _table = document.createElement('table');
   private readonly _stacks = document.createElement('div');
   private _notebook: INotebookRanks | null = null;
+  private _asked = ''; // the cell that the stacks are of
   private _rows: readonly IDrawn[] = [];
   private _clock = 0;
 }
