@@ -60,7 +60,9 @@ def test_several_views_of_one_notebook(open_notebook: OpenNotebook) -> None:
     expect(second.locator("img:visible")).to_have_count(1)
     assert "hello 1" in said_in(first) and "hello 0" not in said_in(first)
     first.get_by_role("tab", name="all ranks").first.click()
-    expect(first.locator(".jp-OutputArea-output", has_text="hello 0")).to_contain_text("1 │ hello 1")
+    expect(first.locator(".jp-OutputArea-output", has_text="hello 0")).to_contain_text(
+        "1 │ hello 1"
+    )
     assert "hello 1" not in said_in(second)
     notebook.shot("several-views")
 

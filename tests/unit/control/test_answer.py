@@ -18,7 +18,11 @@ def asked(size: int) -> tuple[World, Sent]:
 def test_the_question_and_its_answer() -> None:
     world, cell = asked(2)
     question = now(world, "status")["question"]
-    assert (question["prompt"], question["password"], question["ranks"]) == ("name? ", False, [0, 1])
+    assert (question["prompt"], question["password"], question["ranks"]) == (
+        "name? ",
+        False,
+        [0, 1],
+    )
     assert question["cell"] == cell.message.msg_id
     assert now(world, "answer", value="Ann", msg_id=question["msg_id"])["ranks"] == [0, 1]
     assert [fake.answers for fake in world.ranks.values()] == [["Ann"]] * 2
