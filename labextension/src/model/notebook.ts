@@ -9,8 +9,6 @@ import type { Change, INotebookRanks } from '../tokens';
 import { Session } from './session';
 import { isOurs, rankKernel } from './specs';
 
-const LATE = 1000; // milliseconds after a cell in which its kernel may still tell how it went
-
 export class NotebookRanks implements INotebookRanks, IDisposable {
   session: Session | null = null;
   isOurs = false;
@@ -108,8 +106,10 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
     const status = this.session?.status;
     if (status?.running?.cell_id) {
       this._sizes.set(status.running.cell_id, status.size);
-    } else if (status && performance.now() < this._ended + LATE) {
-      this._sizes.set(this._last, status.size); // it has changed in that cell
+    }
+    if (status) {
+      this._ended.forEach(id => this._sizes.set(id, status.size));
+      this._ended.clear();
     }
     if (!status?.running) {
       this.setHang('');
@@ -123,9 +123,12 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
   ): void {
     const size = this.session?.status?.size;
     if (size && notebook === this.panel.content) {
-      this._sizes.set(cell.model.id, size);
-      this._last = cell.model.id;
-      this._ended = performance.now();
+      this._ended.add(cell.model.id);
+      if (size > 1) {
+        this._sizes.set(cell.model.id, size);
+      } else {
+        this._sizes.delete(cell.model.id); // it may be old: what is told next is not
+      }
     }
   }
 
@@ -148,8 +151,7 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
 
   private _choice: Choice = null;
   private readonly _alone = new Map<string, Choice>();
-  private _last = ''; // cell that has ended
-  private _ended = -Infinity;
+  private readonly _ended = new Set<string>(); // cells since what was told last
   private readonly _sizes = new Map<string, number>();
   private readonly _cells = new WeakMap<IOutputModel, string>();
   private _isDisposed = false;
