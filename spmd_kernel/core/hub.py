@@ -297,6 +297,7 @@ class Hub:
             self.stage.emit(Exit(0))
 
     def _abort_all(self) -> None:
+        self.watch.close()
         for shell in (self.cells, *self.subshells):
             shell.abort_all()
 
