@@ -260,7 +260,10 @@ class Cells:
         content = {**cell.content, "code": code, "stop_on_error": False}
         if not fanout.stores:
             content |= {"store_history": False, "user_expressions": {}}
-        return Message(header, cell.message.parent, cell.message.metadata, dumps(content))
+        metadata = cell.message.metadata
+        if fanout.world_size > 1:  # so that one of them knows that it is to write a file
+            metadata = {**metadata, "spmd": {"lowest": min(fanout.ranks, default=0)}}
+        return Message(header, cell.message.parent, metadata, dumps(content))
 
     def _fill_in(self, cell: Cell, ranks: tuple[Rank, ...]) -> None:
         """Ranks that do not run a counted cell get its text as comments: In and Out stay aligned."""

@@ -488,6 +488,17 @@ class Machine(RuleBasedStateMachine):
         if sure:  # seldom: little happens afterwards
             self.world.ask("shutdown_request", {"restart": restart}, channel=channel)
 
+    @rule(client=st.sampled_from(CLIENTS), code=st.sampled_from(CELLS), data=st.data())
+    def client_sends_much_in_one_go(self, client: bytes, code: str, data: st.DataObject) -> None:
+        kinds = st.sampled_from(["execute", "complete", "kernel_info", "history"])
+        for ms, kind in enumerate(("execute", *data.draw(st.lists(kinds, max_size=4)))):
+            header = {"date": f"2026-01-01T00:00:00.00{ms:04}Z"}
+            if kind == "execute":
+                self.world.execute(code, client=client, header=header)
+            else:
+                content = {"code": code, "cursor_pos": 0}
+                self.world.ask(f"{kind}_request", content, client=client, **header)
+
     @rule(control=st.booleans())
     def interrupt(self, control: bool) -> None:
         if control:
