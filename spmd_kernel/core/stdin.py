@@ -68,8 +68,13 @@ class Stdin:
         self._cell = Asker(idents, parent, ranks, ranks, takes_questions)
 
     def refuses(self, message: Message, asker: Asker | None = None) -> bool:
-        """Nobody will answer: the client said so, or it is a request of our own that asks."""
-        return not (asker or self._cell).takes_questions or self._stage.is_own(message.parent)
+        """Nobody will answer: the client said so, or it is a cell of our own that asks.
+
+        No other request runs code: there it is a thread, of which ipykernel knows no better parent.
+        """
+        parent = message.parent
+        is_ours = self._stage.is_own(parent) and parent.get("msg_type") == "execute_request"
+        return is_ours or not (asker or self._cell).takes_questions
 
     def refuse(self, rank: Rank, message: Message) -> None:
         """Only kernels that ignore ``allow_stdin`` ask all the same: they would wait for ever."""

@@ -429,3 +429,23 @@ def test_of_several_that_asked_the_dead_one_is_forgotten() -> None:
     assert shown(world) == ["1 │ n: "]
     world.answer("5")
     assert world.ranks[1].answers == ["5"]
+
+
+def test_a_thread_that_asks_while_its_rank_serves_a_request_of_ours_is_asked() -> None:
+    world = asking(2, "thread.start()")
+    for fake in list(world.ranks.values()):
+        world.answer_shell(fake)
+    fence = world.hub.stage.own_request("kernel_info_request", {})
+    for fake in world.ranks.values():
+        world.question(fake, "still? ", parent=fence)
+    world.fire("stdin")
+    assert shown(world) == ["still? "]
+    world.answer("yes")
+    assert [fake.answers for fake in world.ranks.values()] == [["yes"]] * 2
+
+
+def test_a_cell_of_our_own_that_asks_is_refused() -> None:
+    world = start(1)
+    probe = world.hub.stage.own_execute("input()", silent=True)
+    world.question(world.ranks[0], "x", parent=probe)
+    assert not shown(world) and world.ranks[0].answers == [""]
