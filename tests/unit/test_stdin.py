@@ -440,7 +440,7 @@ def test_a_thread_that_asks_while_its_rank_serves_a_request_of_ours_is_asked() -
         world.question(fake, "still? ", parent=fence)
     world.fire("stdin")
     assert shown(world) == ["still? "]
-    world.answer("yes")
+    world.ask("input_reply", {"value": "yes"}, channel="stdin")
     assert [fake.answers for fake in world.ranks.values()] == [["yes"]] * 2
 
 
