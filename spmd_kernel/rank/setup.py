@@ -310,13 +310,15 @@ def hide_from_debuggers() -> None:
 def name_askers() -> None:
     """ipykernel: who asks is a client, as far as code of users can tell."""
     with contextlib.suppress(Exception):
-        run_beside("idents")["install"](sys.modules["IPython"].get_ipython().kernel)
+        kernel = sys.modules["IPython"].get_ipython().kernel
+        run_beside("idents")["install"](kernel)
 
 
 def write_once() -> None:
     """IPython: all ranks of a cell would write one file."""
     with contextlib.suppress(Exception):
-        run_beside("one_writer")["install"](sys.modules["IPython"].get_ipython())
+        shell = sys.modules["IPython"].get_ipython()
+        run_beside("one_writer")["install"](shell)
 
 
 def installed_hooks() -> Any:
