@@ -314,6 +314,13 @@ def name_askers() -> None:
         run_beside("idents")["install"](kernel)
 
 
+def complete_at_once() -> None:
+    """IPython: names, while a cell runs, although its completer is not loaded."""
+    with contextlib.suppress(Exception):
+        kernel = sys.modules["IPython"].get_ipython().kernel
+        run_beside("first_completion")["install"](kernel)
+
+
 def write_once() -> None:
     """IPython: all ranks of a cell would write one file."""
     with contextlib.suppress(Exception):
@@ -392,6 +399,7 @@ def main() -> None:
         look_after(streams())
         hush_routing()
         name_askers()
+        complete_at_once()
         write_once()
         if "parso.cache" in sys.modules:
             mend_cache(sys.modules["parso.cache"])

@@ -38,7 +38,6 @@ def started(size: int) -> Kernel:
     if size > 1:
         kernel.ok(f"%processes {size}")
     kernel.ok("some_name = 12345")
-    kernel.request("complete_request", COMPLETE)  # IPython's completer loads, which takes a second
     return kernel
 
 
