@@ -3,7 +3,7 @@
 Whoever sends several requests in one go, without having looked whether the cell has begun, relies on
 their order: ``x = 1``, then the help for ``x``.  Such questions wait for the cell, a second at most.
 All others are answered beside it.  A client writes the time into each request, which here is compared
-with no other clock: within a millisecond no client hears that a cell has begun (1.1 ms at the least).
+with no other clock: within 0.9 ms no client hears that a cell has begun.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TypeGuard
 from .model import Effect, FromFront, Message, ToFront
 from .stage import Stage
 
-GAP = timedelta(milliseconds=0.9)  # between two requests of one go
+GAP = timedelta(milliseconds=0.9)  # between two requests of one go, as they are sent
+TOGETHER = 0.0005  # seconds between two that have both waited for us, as they are read
 NONE = timedelta(0)
 SECONDS = 1.0  # the longest wait for a cell
 TIMER = "burst"
@@ -28,6 +29,7 @@ Idents = tuple[bytes, ...]
 class _Burst:
     cell: str  # its last one
     last: datetime  # when its last request was sent
+    at: float  # when that came
 
 
 class Bursts:
@@ -41,14 +43,16 @@ class Bursts:
     def cell(self, event: FromFront) -> None:
         """A client wants a cell of the main shell to be run."""
         if (date := sent_at(event.message)) is not None:
-            self._bursts[event.idents] = _Burst(event.message.msg_id, date)
+            self._bursts[event.idents] = _Burst(event.message.msg_id, date, event.at)
 
     def holds(self, event: FromFront) -> bool:
         """Whether this question waits for the cell that was sent with it."""
         burst, date = self._bursts.get(event.idents), sent_at(event.message)
-        if burst is None or date is None or not NONE <= date - burst.last <= GAP:
+        if burst is None or date is None or not date - burst.last >= NONE:
             return False
-        burst.last = date
+        if date - burst.last > GAP and event.at - burst.at > TOGETHER:
+            return False
+        burst.last, burst.at = date, event.at
         if burst.cell not in self._held:
             self._stage.timer((TIMER, burst.cell), SECONDS)
         self._held.setdefault(burst.cell, []).append(event)

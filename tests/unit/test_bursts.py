@@ -92,6 +92,16 @@ def test_a_cell_of_many_is_waited_for_alone() -> None:
     assert second.reply["status"] == "ok"
 
 
+def test_what_has_waited_to_be_read_was_sent_before_the_cell_began() -> None:
+    world = start(1, subshells=True)
+    cell = execute(world, 1)
+    world.at -= 0.0008  # a tick later it is read
+    question = ask(world, 7)
+    assert not question.effects
+    world.settle()
+    assert cell.reply["status"] == question.reply["status"] == "ok"
+
+
 @pytest.mark.parametrize(
     "how",
     [
