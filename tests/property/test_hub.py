@@ -383,9 +383,11 @@ class Machine(RuleBasedStateMachine):
             ["complete", "inspect", "is_complete", "history", "kernel_info", "comm_info", "odd"]
         ),
         client=st.sampled_from(CLIENTS),
+        channel=st.sampled_from(["shell", "shell", "control"]),
     )
-    def query(self, kind: str, client: bytes) -> None:
-        self.world.ask(f"{kind}_request", {"code": "pri", "cursor_pos": 3}, client=client)
+    def query(self, kind: str, client: bytes, channel: str) -> None:
+        content = {"code": "pri", "cursor_pos": 3}
+        self.world.ask(f"{kind}_request", content, client=client, channel=channel)
 
     def any_shell(self, data: st.DataObject) -> dict[str, Any]:
         """The part of a header that names the shell."""
