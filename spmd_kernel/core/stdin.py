@@ -52,6 +52,7 @@ class Stdin:
         self._stage = stage
         self._waiting: list[_Question] = []
         self._open: _Question | None = None  # it is with the user
+        self._left: _Question | None = None  # the same, of a cell that is over, until more is asked
         self._cell = Asker()  # the last one of the main shell
         self._world_size = 1
 
@@ -64,7 +65,12 @@ class Stdin:
         takes_questions: bool = True,
     ) -> None:
         """A cell starts; its questions go to the client that sent it, if that takes any."""
+        left, is_ours = self._open, self._open is not None and self._open.asker is self._cell
+        if is_ours:
+            self._open = None
         self.withdraw()
+        if is_ours:  # its answer may be on its way, by another socket than the cell that begins
+            self._left = left
         self._cell = Asker(idents, parent, ranks, ranks, takes_questions)
 
     def refuses(self, message: Message, asker: Asker | None = None) -> bool:
@@ -117,7 +123,7 @@ class Stdin:
 
     def answered(self, event: FromFront) -> None:
         """A client's input_reply."""
-        message, question = event.message, self._open
+        message, question = event.message, self._open or self._left
         if question is None or event.idents != question.asker.idents:
             self._stage.log("info", "an input_reply came although nothing was asked")
             return
@@ -125,7 +131,7 @@ class Stdin:
         if message.parent_id != question.msg_id and self._stage.is_own_id(message.parent_id):
             self._stage.log("info", "an input_reply came to what is asked no more")
             return
-        self._open = None
+        self._open = self._left = None
         for rank, header in sorted(question.asked.items()):
             self._answer(rank, header, message)
         self._wait_for_more(question)
@@ -162,11 +168,13 @@ class Stdin:
         self._waiting = [question for question in self._waiting if question.asked]
         if self._open is not None and not self._open.asked:
             self._open = None
+        if self._left is not None and not self._left.asked:
+            self._left = None
         self._ask_next()
 
     @property
     def _questions(self) -> list[_Question]:
-        return [*self._waiting, *filter(None, [self._open])]
+        return [*self._waiting, *filter(None, [self._open, self._left])]
 
     def askers(self) -> set[Rank]:
         """Ranks whose main shell waits for an answer."""
@@ -184,7 +192,7 @@ class Stdin:
                 return
 
     def _ask(self, question: _Question) -> None:
-        self._open = question
+        self._open, self._left = question, None
         question.msg_id = str(self._stage.own_header("input_request")["msg_id"])
         content: dict[str, Any] = Content(prompt=self._prompt(question), password=question.password)
         self._stage.emit(
