@@ -112,5 +112,7 @@ class Beside:
     def _ended(self, shell: Subshell, cell: Cell, failed: bool) -> None:
         if failed:
             self._hub.stdin.withdraw(asker=shell.asker)
+        if cell.last is not None:
+            self._hub.late.ended(cell.msg_id, cell.last.outputs)
         self._hub.late.flush(cell.msg_id)
         self._hub.over(cell)

@@ -18,7 +18,7 @@ from .content import Content, dumps, read
 from .echoes import Echoes
 from .errors import BadMessage
 from .model import OUTPUT_TYPES, Header, Message, Rank, ToFront
-from .outputs import DisplayIds, unmarked
+from .outputs import DisplayIds, Publish, unmarked
 from .outputs.splice import Parsed
 from .stage import Stage
 
@@ -104,19 +104,30 @@ class Captures:
     def take(self, rank: Rank, message: Message, home: Header, world: int) -> None:
         """Publish it so that the widget gets it.  ``home``: the client's request it belongs to."""
         innermost = self._open[rank, message.parent_id][-1]
+        content = message.content
+        try:
+            content = self._content(rank, message, world) if innermost.ours else content
+        except BadMessage as error:
+            self._stage.log("warning", f"rank {rank}: {message.msg_type} as it came: {error}")
+        if message.msg_type == "stream" and self._is_too_much(content, home):
+            return
         if message.msg_type != "clear_output":  # which may wait for the next output
             self._echoes.expect(innermost.comm_id)
         if not innermost.ours:
-            self._publish(message.msg_type, message.content, home, message)
+            self._publish(message.msg_type, content, home, message)
             return
-        try:
-            content = self._content(rank, message, world)
-        except BadMessage as error:
-            self._stage.log("warning", f"rank {rank}: {message.msg_type} as it came: {error}")
-            content = message.content
         self._show(innermost.comm_id, str(home.get("msg_id", "")), home)
         self._publish(message.msg_type, content, home, message)
         self._show(innermost.comm_id, "", home)
+
+    def _is_too_much(self, content: bytes, home: Header) -> bool:
+        """It counts as text of the cell, which says what becomes of it from then on."""
+        item = Publish("stream", content)
+        passed = self._stage.floods.passed(str(home.get("msg_id", "")), item)
+        for other in passed:
+            if other is not item:
+                self._stage.publish(other.msg_type, other.content, home)
+        return item not in passed
 
     def _publish(self, msg_type: str, content: bytes, home: Header, message: Message) -> None:
         """Past the journal of what cells showed: no cell shows it."""

@@ -32,7 +32,7 @@ from .model import (
 )
 from .outputs import DisplayIds, outputs_of
 from .padding import padding_code
-from .replies import distinct, error_reply, merge_replies, payload_of
+from .replies import error_reply, merge_payloads, merge_replies
 from .rounds import Ranks, Rounds, counted
 from .stage import Stage
 
@@ -260,7 +260,10 @@ class Cells:
         content = {**cell.content, "code": code, "stop_on_error": False}
         if not fanout.stores:
             content |= {"store_history": False, "user_expressions": {}}
-        return Message(header, cell.message.parent, cell.message.metadata, dumps(content))
+        metadata = cell.message.metadata
+        if fanout.world_size > 1:  # so that one of them knows that it is to write a file
+            metadata = {**metadata, "spmd": {"lowest": min(fanout.ranks, default=0)}}
+        return Message(header, cell.message.parent, metadata, dumps(content))
 
     def _fill_in(self, cell: Cell, ranks: tuple[Rank, ...]) -> None:
         """Ranks that do not run a counted cell get its text as comments: In and Out stay aligned."""
@@ -313,7 +316,7 @@ class Cells:
     def _round_over(self, cell: Cell, talk: Talk) -> None:
         fanout, cell.fanout = cell.fanout, None
         assert fanout is not None
-        cell.payload += distinct([p for r in fanout.replies.values() for p in payload_of(r)])
+        cell.payload += merge_payloads(fanout.replies, self._ranks.size)
         cell.timing.add(fanout)
         late = fanout.overdue is not None and not fanout.lost  # else: why that rank was lost
         if fanout.stores or fanout.failed or late:

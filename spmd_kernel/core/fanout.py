@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from .content import Content, dumps
 from .errors import TimeLimit, headline
 from .model import Message, Rank
-from .outputs import Publish
+from .outputs import Publish, Unfinished
 from .outputs.labels import label
 from .pace import NOBODY
 from .stacks import RunningCode
@@ -26,6 +26,8 @@ class Outputs(Protocol):
     def deadline(self) -> float | None: ...
     @property
     def is_behind(self) -> bool: ...
+    @property
+    def unfinished(self) -> Unfinished | None: ...
     def full(self) -> frozenset[Rank]: ...
     def hurry(self) -> None: ...
 
@@ -34,6 +36,7 @@ class Bare:
     """World size 1 is transparent: what the rank sends is what the client gets, byte for byte."""
 
     is_behind = False
+    unfinished = None
 
     def feed(self, rank: Rank, message: Message, at: float) -> list[Publish]:
         return [raw(message)]

@@ -10,24 +10,25 @@ from .outputs.limit import StreamLimit
 from .outputs.publish import Publish
 from .outputs.writing import text_of
 
-CELLS = 4  # whose text is counted: threads go on to write in cells that have ended
+CELLS = 8  # whose text is counted: threads and widgets go on to write when cells have ended
 
 
 class Floods:
     def __init__(self, settings: Settings, emit: Callable[[Effect], None]):
         self._settings = settings
         self._emit = emit
-        self._limits: dict[str, StreamLimit] = {}  # by cell, the oldest first
+        self._limits: dict[str, StreamLimit] = {}  # by cell, that of the latest text last
         self._paths: dict[str, str] = {}
         self._serial = 0
 
     def passed(self, msg_id: str, item: Publish) -> list[Publish]:
         """What is shown of an output of this cell, now."""
-        limit = self._limits.get(msg_id)
+        limit = self._limits.pop(msg_id, None)
         if limit is None:
             if item.msg_type != "stream" or self._settings.stream_limit <= 0:
                 return [item]
             limit = self._begin(msg_id)
+        self._limits[msg_id] = limit  # as the newest
         try:
             limit.feed(item)
         except BadMessage:
@@ -57,8 +58,7 @@ class Floods:
         self._serial += 1
         name = f"output-{self._settings.session[:8]}-{self._serial}.txt"
         path = self._paths[msg_id] = f"{self._settings.spill_folder}/{name}"
-        limit = self._limits[msg_id] = StreamLimit(self._settings.stream_limit, path)
-        return limit
+        return StreamLimit(self._settings.stream_limit, path)
 
     def _taken(self, msg_id: str, limit: StreamLimit) -> list[Publish]:
         shown, filed = limit.take()

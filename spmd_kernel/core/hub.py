@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .beside import Answering, Beside
+from .bursts import TIMER as BURST
+from .bursts import Bursts
 from .cell import Cell
 from .cells import Cells
 from .comms import COMMS, Comms
@@ -161,6 +163,7 @@ class Hub:
         )
         self.cells.rounds.examined = lambda: self.debugger.debuggees.stopped
         self.debug_port = TcpTransport(self.stage, self.debugger)
+        self.bursts = Bursts(self.stage, self._serve)
         self.requests = Requests(
             self.stage,
             self,
@@ -172,6 +175,7 @@ class Hub:
             self.desk,
             self.subshells,
             JupyterTransport(self.stage, self.debugger),
+            self.bursts,
         )
         self.reports = Reports(
             self.stage,
@@ -203,6 +207,7 @@ class Hub:
             self._dispatch(event)
             self.cells.next()
             self.subshells.go_on()
+            self.bursts.after(self.stage.effects)
             if self.debugger.is_on:
                 self.debugger.note(self.stage.effects)
             self.status_comms.after(event)
@@ -302,6 +307,7 @@ class Hub:
             self.stage.emit(Exit(0))
 
     def _abort_all(self) -> None:
+        self.watch.close()
         for shell in (self.cells, *self.subshells):
             shell.abort_all()
 
@@ -451,6 +457,8 @@ class Hub:
     def _ended(self, cell: Cell, failed: bool) -> None:
         if failed:  # else a thread may go on, and wait for its answer
             self.stdin.withdraw()
+        if cell.last is not None:
+            self.late.ended(cell.msg_id, cell.last.outputs)
         self.late.flush(cell.msg_id)
         self.watch.over(cell.message.header, failed=failed)
         self._after_stop(*self.ladder.over(cell.message.header))
@@ -487,6 +495,9 @@ class Hub:
         if message.msg_type == REQUEST:
             return not needs_ranks(message)
         return message.msg_type in COMMS and self.status_comms.concerns(message)
+
+    def _serve(self, event: FromFront) -> None:
+        self.requests.serve(event)
 
     # ---------------------------------------------------------------- timers
 
@@ -525,6 +536,8 @@ class Hub:
                 self.subshells.overdue(serial)
             case ("start", int(generation)):
                 self.group.overdue(generation)
+            case (kind, str(msg_id)) if kind == BURST:
+                self.bursts.due(msg_id)
             case "stdin":
                 self.stdin.window_over()
             case _ if key == ECHOES:

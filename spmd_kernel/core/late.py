@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from .errors import BadMessage
 from .fanout import Bare, Outputs, raw
 from .model import Header, Message, Rank
-from .outputs import CellOutputs, DisplayIds, Publish
+from .outputs import CellOutputs, DisplayIds, Publish, Unfinished
 from .pace import NOBODY
 from .stage import Stage
+
+REMEMBERED = 64  # cells
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Late:
         self._stage = stage
         self._display_ids = display_ids
         self._open: dict[str, _Open] = {}
+        self._unfinished: dict[str, Unfinished] = {}  # what cells have ended with, the last ones
 
     def feed(
         self, rank: Rank, message: Message, parent: Header, alive: tuple[Rank, ...], world: int
@@ -34,18 +37,27 @@ class Late:
         key = str(parent.get("msg_id", ""))
         entry = self._open.get(key)
         if entry is None:
-            entry = self._open[key] = _Open(parent, self._outputs(alive, world))
+            entry = self._open[key] = _Open(parent, self._outputs(key, alive, world))
         try:
             published = entry.outputs.feed(rank, message, self._stage.at)
         except BadMessage:
             published = [raw(message)]
         self._show(key, entry, published)
 
-    def _outputs(self, alive: tuple[Rank, ...], world: int) -> Outputs:
+    def ended(self, key: str, outputs: Outputs) -> None:
+        """The cell, or what came late: the next words stand behind its last line, or below it."""
+        self._unfinished.pop(key, None)
+        if outputs.unfinished is not None:
+            self._unfinished[key] = outputs.unfinished
+            if len(self._unfinished) > REMEMBERED:
+                del self._unfinished[next(iter(self._unfinished))]
+
+    def _outputs(self, key: str, alive: tuple[Rank, ...], world: int) -> Outputs:
         if world == 1:
             return Bare()
         policy = replace(self._stage.policy, mode="live")  # there is no end to wait for
-        return CellOutputs(alive, world, self._display_ids, policy=policy)
+        before = self._unfinished.pop(key, None)
+        return CellOutputs(alive, world, self._display_ids, policy=policy, unfinished=before)
 
     def cut(self, rank: Rank, parent: Header) -> None:
         """Something that is no output follows from this rank: what it wrote comes before."""
@@ -61,6 +73,7 @@ class Late:
         """The cell ends: what it was given late comes before its idle."""
         if entry := self._open.pop(key, None):
             self._publish(entry, entry.outputs.close(self._stage.at))
+            self.ended(key, entry.outputs)
             self._stage.cancel(("late", key))
             self._stage.pace.set(f"late {key}", NOBODY)
 

@@ -184,3 +184,17 @@ QUERIES: Mapping[str, Query] = {
     "delete_subshell_request": delete_subshell,
     "list_subshell_request": list_subshell,
 }
+
+# What a client may ask beside a cell that it runs: the state of things, before or after it.
+QUESTIONS = frozenset(
+    f"{kind}_request"
+    for kind in (
+        "kernel_info",
+        "complete",
+        "inspect",
+        "is_complete",
+        "history",
+        "comm_info",
+        "connect",
+    )
+)

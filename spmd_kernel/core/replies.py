@@ -11,19 +11,18 @@ from typing import Any
 
 from .content import Content, dumps
 from .model import Rank
-from .outputs.labels import label
+from .outputs.labels import label, label_lines
 
 
 def merge_replies(
     replies: Mapping[Rank, Content], world_size: int, count: int, payload: list[Any]
 ) -> dict[str, Any]:
     """The ``ok`` reply of a cell whose ranks all did well."""
-    ordered = [replies[rank] for rank in sorted(replies)]
     return {
         "status": "ok",
         "execution_count": count,
         "user_expressions": merge_expressions(replies, world_size),
-        "payload": payload + distinct([item for reply in ordered for item in payload_of(reply)]),
+        "payload": payload + merge_payloads(replies, world_size),
     }
 
 
@@ -44,9 +43,33 @@ def payload_of(reply: Content) -> list[Any]:
     return payload if isinstance(payload, list) else []
 
 
-def distinct(items: list[Any]) -> list[Any]:
-    """Each value once, in order: N ranks that open one pager open it once."""
-    return list({dumps(item): item for item in items}.values())
+def merge_payloads(replies: Mapping[Rank, Content], world_size: int) -> list[Any]:
+    """What one kernel would want: one pager, one text of the next cell, and of all else each once."""
+    items: dict[bytes, Any] = {}
+    ranks: dict[bytes, list[Rank]] = {}
+    for rank in sorted(replies):
+        for item in payload_of(replies[rank]):
+            items.setdefault(key := dumps(item), item)
+            ranks.setdefault(key, []).append(rank)
+    pages = [key for key, item in items.items() if _source(item) == "page"]
+    inputs = [key for key, item in items.items() if _source(item) == "set_next_input"]
+    if len(pages) > 1:
+        texts = [_labelled(ranks[key], items[key], world_size) for key in pages]
+        items[pages[0]] = {**items[pages[0]], "data": {"text/plain": "\n\n".join(texts)}}
+    exits = [key for key, item in items.items() if _source(item) == "ask_exit"]
+    some = [key for key in exits if len(set(ranks[key])) < world_size]  # the kernel lives on
+    for key in (*pages[1:], *inputs[1:], *some):
+        del items[key]
+    return list(items.values())
+
+
+def _source(item: Any) -> Any:
+    return item.get("source") if isinstance(item, dict) else None
+
+
+def _labelled(ranks: list[Rank], item: Any, world_size: int) -> str:
+    text = _expression_text(item).removesuffix("\n")
+    return label_lines(label(tuple(dict.fromkeys(ranks)), world_size), text)
 
 
 def merge_expressions(replies: Mapping[Rank, Content], world_size: int) -> dict[str, Any]:

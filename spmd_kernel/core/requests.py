@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from .bursts import Bursts
 from .cells import Cells
 from .comms import COMMS, Comms
 from .content import dumps, read
@@ -18,12 +19,24 @@ from .dap.jupyter import REQUEST as DEBUG_REQUEST
 from .dap.jupyter import JupyterTransport
 from .errors import BadMessage, InternalError, SpmdError
 from .group import Group
-from .model import NO_SUBSHELLS, FromFront, Message, Rank, Settings, ToFront
-from .queries import QUERIES, unsupported
+from .model import (
+    NO_HEADER,
+    NO_SUBSHELLS,
+    FromFront,
+    Header,
+    Message,
+    Rank,
+    Settings,
+    ToFront,
+    ToRank,
+)
+from .queries import QUERIES, QUESTIONS, unsupported
 from .replies import error_reply
 from .stage import Stage
 from .stdin import Stdin
 from .subshells import Subshells, UnknownSubshellError
+
+PASSED_ON = 0.02  # seconds between requests that ranks are told of, and one may be stopped
 
 
 class Life(Protocol):
@@ -50,6 +63,7 @@ class Requests:
         desk: Desk,
         subshells: Subshells,
         debugging: JupyterTransport,
+        bursts: Bursts,
     ):
         self._stage = stage
         self._life = life
@@ -61,6 +75,8 @@ class Requests:
         self._desk = desk
         self._subshells = subshells
         self._debugging = debugging
+        self._bursts = bursts
+        self._passed_on = 0.0  # when ranks were told of a request that they have not to answer
 
     def serve(self, event: FromFront) -> None:
         """Serve a request; a fault of its sender is answered to its sender."""
@@ -79,6 +95,8 @@ class Requests:
         shell = self._subshells.of(message) if event.channel == "shell" else None
         if event.channel == "stdin":
             self._answered(event)
+        elif event.channel == "shell" and shell is None and self._waits(event):
+            return
         elif kind == "execute_request":
             self._execute(event, shell or self._cells)
         elif kind in COMMS:
@@ -97,6 +115,12 @@ class Requests:
             self._query(event)
         else:
             self._stage.log("warning", f"unknown message type {kind!r} on {event.channel}")
+
+    def _waits(self, event: FromFront) -> bool:
+        """For the cell that was sent with it."""
+        if event.message.msg_type == "execute_request":
+            self._bursts.cell(event)
+        return event.message.msg_type in QUESTIONS and self._bursts.holds(event)
 
     def _debug(self, event: FromFront) -> None:
         """Kernels that have no debugger know no such request."""
@@ -131,6 +155,8 @@ class Requests:
 
     def _query(self, event: FromFront) -> None:
         header = event.message.header
+        if event.channel == "control" and event.message.msg_type == "kernel_info_request":
+            self._pass_on(header)
         query = QUERIES.get(event.message.msg_type, unsupported)
         self._stage.status("busy", header)
 
@@ -143,6 +169,13 @@ class Requests:
             self._stage.status("idle", header)
 
         Talk(query(event.message, self), self._perform, done).step()
+
+    def _pass_on(self, header: Header) -> None:
+        """Code of users may read who asked last on control (ipykernel's ``get_parent``)."""
+        if self._stage.at - self._passed_on >= PASSED_ON:
+            self._passed_on = self._stage.at
+            request = Message(header, NO_HEADER, {}, b"{}")
+            self._stage.emit(ToRank(self._group.alive, "control", request))
 
     def _control(self, event: FromFront) -> None:
         header = event.message.header

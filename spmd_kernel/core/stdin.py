@@ -54,6 +54,7 @@ class Stdin:
         self._stage = stage
         self._waiting: list[_Question] = []
         self._open: _Question | None = None  # it is with the user
+        self._left: _Question | None = None  # the same, of a cell that is over, until more is asked
         self._cell = Asker()  # the last one of the main shell
         self._world_size = 1
 
@@ -66,12 +67,22 @@ class Stdin:
         takes_questions: bool = True,
     ) -> None:
         """A cell starts; its questions go to the client that sent it, if that takes any."""
+        left, is_ours = self._open, self._open is not None and self._open.asker is self._cell
+        if is_ours:
+            self._open = None
         self.withdraw()
+        if is_ours:  # its answer may be on its way, by another socket than the cell that begins
+            self._left = left
         self._cell = Asker(idents, parent, ranks, ranks, takes_questions)
 
     def refuses(self, message: Message, asker: Asker | None = None) -> bool:
-        """Nobody will answer: the client said so, or it is a request of our own that asks."""
-        return not (asker or self._cell).takes_questions or self._stage.is_own(message.parent)
+        """Nobody will answer: the client said so, or it is a cell of our own that asks.
+
+        No other request runs code: there it is a thread, of which ipykernel knows no better parent.
+        """
+        parent = message.parent
+        is_ours = self._stage.is_own(parent) and parent.get("msg_type") == "execute_request"
+        return is_ours or not (asker or self._cell).takes_questions
 
     def refuse(self, rank: Rank, message: Message) -> None:
         """Only kernels that ignore ``allow_stdin`` ask all the same: they would wait for ever."""
@@ -114,7 +125,7 @@ class Stdin:
 
     def answered(self, event: FromFront) -> None:
         """A client's input_reply."""
-        message, question = event.message, self._open
+        message, question = event.message, self._open or self._left
         if question is None or event.idents != question.asker.idents:
             self._stage.log("info", "an input_reply came although nothing was asked")
             return
@@ -143,7 +154,7 @@ class Stdin:
         return ranks
 
     def _pass_on(self, question: _Question, reply: Message) -> None:
-        self._open = None
+        self._open = self._left = None
         for rank, header in sorted(question.asked.items()):
             self._answer(rank, header, reply)
         self._wait_for_more(question)
@@ -180,11 +191,13 @@ class Stdin:
         self._waiting = [question for question in self._waiting if question.asked]
         if self._open is not None and not self._open.asked:
             self._open = None
+        if self._left is not None and not self._left.asked:
+            self._left = None
         self._ask_next()
 
     @property
     def _questions(self) -> list[_Question]:
-        return [*self._waiting, *filter(None, [self._open])]
+        return [*self._waiting, *filter(None, [self._open, self._left])]
 
     @property
     def question(self) -> dict[str, Any] | None:
@@ -216,7 +229,7 @@ class Stdin:
                 return
 
     def _ask(self, question: _Question) -> None:
-        self._open = question
+        self._open, self._left = question, None
         question.msg_id = str(self._stage.own_header("input_request")["msg_id"])
         question.shown = self._prompt(question)
         content: dict[str, Any] = Content(prompt=question.shown, password=question.password)

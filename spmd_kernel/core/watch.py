@@ -83,6 +83,12 @@ class Watch:
         if watch is not None and watch.shown and not failed:
             self._display(watch, "", header)
 
+    def close(self) -> None:
+        """The kernel shuts down: cells end without a word, and so does the watch over them."""
+        if self._watch is not None:
+            self._stage.cancel(("watch", self._watch.fanout.msg_id))
+        self._watch = None
+
     def due(self, msg_id: str) -> None:
         watch = self._watch
         if watch is None or watch.fanout.msg_id != msg_id or watch.looking:

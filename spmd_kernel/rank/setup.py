@@ -307,6 +307,27 @@ def hide_from_debuggers() -> None:
         hidden += [os.path.join(here, name) for name in os.listdir(here) if name.endswith(".py")]
 
 
+def name_askers() -> None:
+    """ipykernel: who asks is a client, as far as code of users can tell."""
+    with contextlib.suppress(Exception):
+        kernel = sys.modules["IPython"].get_ipython().kernel
+        run_beside("idents")["install"](kernel)
+
+
+def complete_at_once() -> None:
+    """IPython: names, while a cell runs, although its completer is not loaded."""
+    with contextlib.suppress(Exception):
+        kernel = sys.modules["IPython"].get_ipython().kernel
+        run_beside("first_completion")["install"](kernel)
+
+
+def write_once() -> None:
+    """IPython: all ranks of a cell would write one file."""
+    with contextlib.suppress(Exception):
+        shell = sys.modules["IPython"].get_ipython()
+        run_beside("one_writer")["install"](shell)
+
+
 def installed_hooks() -> Any:
     """Those of an earlier run of this file, whose class is not the one above."""
     for finder in sys.meta_path:
@@ -377,6 +398,9 @@ def main() -> None:
         bound_memory()
         look_after(streams())
         hush_routing()
+        name_askers()
+        complete_at_once()
+        write_once()
         if "parso.cache" in sys.modules:
             mend_cache(sys.modules["parso.cache"])
         else:

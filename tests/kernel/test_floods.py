@@ -123,6 +123,22 @@ def test_a_single_huge_print_a_line_without_end_and_an_error_with_a_huge_message
         kernel.ok("pass")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_an_output_widget_shows_no_more_than_a_cell(size: int, cache: Path) -> None:
+    with Kernel() as kernel:
+        kernel.client.iopub_channel.socket.rcvhwm = 0
+        kernel.ok(f"%processes {size}")
+        code = "import ipywidgets\nwith ipywidgets.Output():\n"
+        code += "    for number in range(300_000): print(number)\nprint('after')"
+        result = kernel.ok(code)
+        (path,) = cache.iterdir()
+        said = path.read_text().splitlines()
+        assert len(said) == size * 300_000 + 1 and said.count("299999") == size
+        assert str(path) in result.text and "after\n" in result.text
+        assert len(result.text) < 1.3 * MB
+        assert kernel.ok("print('next')").text == "next\n"
+
+
 def test_many_displays_and_many_clears(cache: Path) -> None:
     with Kernel() as kernel:
         kernel.client.iopub_channel.socket.rcvhwm = 0

@@ -38,7 +38,6 @@ def started(size: int) -> Kernel:
     if size > 1:
         kernel.ok(f"%processes {size}")
     kernel.ok("some_name = 12345")
-    kernel.request("complete_request", COMPLETE)  # IPython's completer loads, which takes a second
     return kernel
 
 
@@ -100,6 +99,35 @@ def test_another_rank_answers_for_one_that_is_dead(tmp_path: Path) -> None:
         cell = kernel.send(f"%%rank 1-2\n{WAIT.format(path=str(tmp_path / 'go'))}")
         settled(kernel, *QUESTIONS[1], "shell")
         finish(kernel, tmp_path / "go", cell)
+
+
+CODES = ["from xml.dom import minid", "alpha = [1]\nalpha[0].bit_le"]
+FOUND = "['minidom']['bit_length']"
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_parser_s_cache_that_a_killed_rank_has_cut(
+    left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def completed() -> str:
+        with Kernel() as kernel:
+            contents = [{"code": code, "cursor_pos": len(code)} for code in CODES]
+            return "".join(str(kernel.request("complete_request", c)["matches"]) for c in contents)
+
+    def sizes() -> dict[Path, int]:
+        return {path: path.stat().st_size for path in tmp_path.rglob("*.pkl")}
+
+    assert completed() == FOUND
+    before = sizes()
+    assert before, "the parser keeps nothing there"
+    for path in before:
+        os.truncate(path, left)
+    assert completed() == FOUND
+    after = sizes()
+    assert any(after[path] > left for path in before)
+    assert all(after[path] in (left, size) for path, size in before.items())
 
 
 @pytest.mark.parametrize("size", [1, 2])

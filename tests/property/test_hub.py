@@ -385,9 +385,11 @@ class Machine(RuleBasedStateMachine):
             ["complete", "inspect", "is_complete", "history", "kernel_info", "comm_info", "odd"]
         ),
         client=st.sampled_from(CLIENTS),
+        channel=st.sampled_from(["shell", "shell", "control"]),
     )
-    def query(self, kind: str, client: bytes) -> None:
-        self.world.ask(f"{kind}_request", {"code": "pri", "cursor_pos": 3}, client=client)
+    def query(self, kind: str, client: bytes, channel: str) -> None:
+        content = {"code": "pri", "cursor_pos": 3}
+        self.world.ask(f"{kind}_request", content, client=client, channel=channel)
 
     def any_shell(self, data: st.DataObject) -> dict[str, Any]:
         """The part of a header that names the shell."""
@@ -489,6 +491,17 @@ class Machine(RuleBasedStateMachine):
     def shut_down(self, sure: bool, restart: bool, channel: str) -> None:
         if sure:  # seldom: little happens afterwards
             self.world.ask("shutdown_request", {"restart": restart}, channel=channel)
+
+    @rule(client=st.sampled_from(CLIENTS), code=st.sampled_from(CELLS), data=st.data())
+    def client_sends_much_in_one_go(self, client: bytes, code: str, data: st.DataObject) -> None:
+        kinds = st.sampled_from(["execute", "complete", "kernel_info", "history"])
+        for ms, kind in enumerate(("execute", *data.draw(st.lists(kinds, max_size=4)))):
+            header = {"date": f"2026-01-01T00:00:00.00{ms:04}Z"}
+            if kind == "execute":
+                self.world.execute(code, client=client, header=header)
+            else:
+                content = {"code": code, "cursor_pos": 0}
+                self.world.ask(f"{kind}_request", content, client=client, **header)
 
     @rule(control=st.booleans())
     def interrupt(self, control: bool) -> None:

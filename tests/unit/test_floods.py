@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spmd_kernel.core.model import AppendText, DropText, TextFailed
@@ -130,3 +132,36 @@ def test_stop_shows_all_that_came_and_does_not_search_it(monkeypatch: pytest.Mon
         own = [line.partition(" │ ")[2] for line in labelled if line.startswith(str(rank))]
         shared = [line for line in sent.text.splitlines() if " │ " not in line]
         assert len(own) + len(shared) >= 400
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_output_widgets_take_counts_as_text_of_the_cell(size: int) -> None:
+    world = start(size, stream_limit=10_000, spill_folder="/cache")
+    sent = world.execute("with out: print(...)")
+    for fake in world.ranks.values():
+        state = {"_model_name": "OutputModel", "msg_id": ""}
+        opened = {"comm_id": f"o{fake.rank}", "target_name": "t", "data": {"state": state}}
+        world.say(fake, "iopub", "comm_open", opened, fake.inbox[0])
+        data = {"method": "update", "state": {"msg_id": fake.inbox[0].msg_id}}
+        switched = {"comm_id": f"o{fake.rank}", "data": data}
+        world.say(fake, "iopub", "comm_msg", switched, fake.inbox[0])
+    flood(world, sent)
+    world.settle()
+    ((path, text),) = filed(world).items()
+    assert len(text) == size * len(LINES)
+    assert f"from here on it goes to {path}" in sent.text and f"all in {path}" in sent.text
+    assert len(sent.text) < 14_000 and sent.text.endswith(LINES[-500:])
+    assert sent.reply["status"] == "ok"
+
+
+def test_callbacks_of_widgets_cost_a_cell_that_runs_no_limit() -> None:
+    world = start(1, stream_limit=10_000, spill_folder="/cache")
+    sent = world.execute("print(...)")
+    (fake,) = world.ranks.values()
+    for number in range(40):
+        parent = replace(sent.message, header={"msg_id": f"m{number}", "msg_type": "comm_msg"})
+        world.say(fake, "iopub", "stream", {"name": "stdout", "text": "x\n"}, parent)
+        content = {"name": "stdout", "text": LINES[:1000]}
+        world.say(fake, "iopub", "stream", content, sent.message)
+    world.settle()
+    assert len(sent.text) < 14_000

@@ -196,3 +196,28 @@ def test_last_words_come_before_the_end_of_the_kernel() -> None:
     assert cell.text == "1 │ bye\n"
     kinds = [e.msg_type for e in world.effects if isinstance(e, ToFront)]
     assert kinds.index("stream") < kinds.index("shutdown_reply")
+
+
+@pytest.mark.parametrize("output", ["live", "grouped"])
+def test_it_goes_on_below_a_line_that_the_cell_has_left_unfinished(output: str) -> None:
+    world = start(2, output=output)
+    cell = world.execute("thread()")
+    say(world, world.ranks[1], "0", None)
+    say(world, world.ranks[1], "0", world.ranks[1].inbox[0])
+    world.settle()
+    say(world, world.ranks[0], "01", cell.message)
+    world.settle()
+    say(world, world.ranks[0], "2", cell.message)
+    world.settle()
+    say(world, world.ranks[1], "12\n", cell.message)
+    world.settle()
+    assert cell.text == "1 │ 00\n0 │ 012\n1 │ 12\n"
+
+
+def test_what_cells_have_left_unfinished_is_not_kept_for_ever() -> None:
+    world = start(2)
+    for _ in range(200):
+        cell = world.execute("x")
+        say(world, world.ranks[0], "x", cell.message)
+        world.settle()
+    assert len(world.hub.late._unfinished) < 100

@@ -227,3 +227,16 @@ def test_what_is_no_answer_is_dropped_from_stdin_with_one_line(kind: str) -> Non
     assert not sent.of("status") and not world.ranks[0].inbox
     (log,) = world.logs
     assert log.level == "warning" and "stdin" in log.text and "\n" not in log.text
+
+
+def test_ranks_hear_who_asked_last_on_control_and_need_not_answer() -> None:
+    world = start(2)
+    query = world.ask("kernel_info_request", {}, channel="control")
+    assert query.reply["status"] == "ok"
+    (told,) = [e for e in world.effects if isinstance(e, ToRank) and e.channel == "control"]
+    assert told.ranks == (0, 1) and told.message.header == query.message.header
+    for _ in range(50):
+        world.ask("kernel_info_request", {}, channel="control")
+    assert len(asked(world, "kernel_info_request")) < 10, "a rank may be stopped"
+    world.settle()
+    assert query.kinds == ["status", "kernel_info_reply", "status"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spmd_kernel.core.content import Content
-from spmd_kernel.core.replies import distinct, error_reply, merge_expressions, merge_replies
+from spmd_kernel.core.replies import error_reply, merge_expressions, merge_replies
 
 PAGE = {"source": "page", "data": {"text/plain": "help"}, "start": 0}
 
@@ -26,19 +26,27 @@ def test_the_reply_counts_for_itself() -> None:
     }  # fmt: skip
 
 
+def payload(*by_rank: Any) -> Any:
+    replies = {rank: Content(payload=items) for rank, items in enumerate(by_rank)}
+    return merge_replies(replies, len(by_rank), 1, ["ours"])["payload"]
+
+
 def test_payload_of_all_ranks_once_and_in_order() -> None:
-    other = {**PAGE, "start": 1}
-    replies = {
-        1: Content(payload=[other, PAGE]),
-        0: Content(payload=[PAGE]),
-        2: Content(payload="nonsense"),
-        3: Content(),
-    }
-    assert merge_replies(replies, 4, 1, ["ours"])["payload"] == ["ours", PAGE, other]
+    exits = {"source": "ask_exit", "keepkernel": False}
+    assert payload([exits, PAGE], [PAGE, exits]) == ["ours", exits, PAGE]
+    assert payload([exits, PAGE], [PAGE], "nonsense", [5]) == ["ours", PAGE, 5]
 
 
-def test_distinct_keeps_the_first_place() -> None:
-    assert distinct([{"a": 1}, 2, {"a": 1}, [2], 2]) == [{"a": 1}, 2, [2]]
+def test_pages_that_differ_are_one_page() -> None:
+    other = {**PAGE, "data": {"text/plain": "other\nhelp\n", "text/html": "<b>"}}
+    (_, page) = payload([PAGE], [other], [PAGE])
+    text = "0,2 │ help\n\n1 │ other\n1 │ help"
+    assert page == {"source": "page", "data": {"text/plain": text}, "start": 0}
+
+
+def test_the_lowest_rank_says_what_the_next_cell_shall_be() -> None:
+    inputs = [{"source": "set_next_input", "text": f"x = {rank}"} for rank in range(3)]
+    assert payload([], [inputs[1]], [inputs[2]]) == ["ours", inputs[1]]
 
 
 def test_equal_values_are_an_ordinary_value() -> None:

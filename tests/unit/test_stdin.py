@@ -429,3 +429,55 @@ def test_of_several_that_asked_the_dead_one_is_forgotten() -> None:
     assert shown(world) == ["1 │ n: "]
     world.answer("5")
     assert world.ranks[1].answers == ["5"]
+
+
+def test_a_thread_that_asks_while_its_rank_serves_a_request_of_ours_is_asked() -> None:
+    world = asking(2, "thread.start()")
+    for fake in list(world.ranks.values()):
+        world.answer_shell(fake)
+    fence = world.hub.stage.own_request("kernel_info_request", {})
+    for fake in world.ranks.values():
+        world.question(fake, "still? ", parent=fence)
+    world.fire("stdin")
+    assert shown(world) == ["still? "]
+    world.ask("input_reply", {"value": "yes"}, channel="stdin")
+    assert [fake.answers for fake in world.ranks.values()] == [["yes"]] * 2
+
+
+def test_a_cell_of_our_own_that_asks_is_refused() -> None:
+    world = start(1)
+    probe = world.hub.stage.own_execute("input()", silent=True)
+    world.question(world.ranks[0], "x", parent=probe)
+    assert not shown(world) and world.ranks[0].answers == [""]
+
+
+def answered_after_the_next_cell_began(between: str = "") -> World:
+    """A thread asks; the answer and the next cell come by two sockets, the cell first."""
+    world = asking(2, "thread.start()")
+    for fake in world.ranks.values():
+        world.question(fake, "still? ")
+        fake.beside |= fake.questions.keys()  # no SIGINT reaches a thread
+    for fake in list(world.ranks.values()):
+        world.answer_shell(fake)
+    assert shown(world) == ["still? "]
+    world.execute("thread.join()")
+    if between == "death":
+        world.die(world.ranks[1])
+    elif between == "question":
+        world.question(world.ranks[0], "new? ")
+        world.fire("stdin")
+    world.ask("input_reply", {"value": "yes"}, channel="stdin")
+    return world
+
+
+def test_an_answer_that_the_next_cell_has_overtaken() -> None:
+    world = answered_after_the_next_cell_began()
+    assert [fake.answers for fake in world.ranks.values()] == [["yes"]] * 2
+
+
+def test_it_is_not_for_a_rank_that_has_died_nor_when_more_is_asked() -> None:
+    world = answered_after_the_next_cell_began("death")
+    assert world.ranks[0].answers == ["yes"]
+    world = answered_after_the_next_cell_began("question")
+    assert [fake.answers for fake in world.ranks.values()] == [["yes"], []]
+    assert len(world.ranks[0].questions) == 1, "the old one is answered no more"

@@ -196,3 +196,15 @@ def test_the_watch_is_a_setting() -> None:
     pinned = start(2, watch=9.0)
     assert "SPMD_WATCH=9 wins" in pinned.run("%processes --watch 3").text
     assert pinned.hub.stage.policy.watch == 9
+
+
+def test_a_kernel_that_shuts_down_while_it_looks_watches_no_longer() -> None:
+    world, _ = begin(2, cell_id="a")
+    world.wait(0, 1)
+    world.fire(next(key for key in world.timers if isinstance(key, tuple) and key[0] == "watch"))
+    assert world.lookouts
+    world.ask("shutdown_request", {"restart": False}, channel="control")
+    world.look()
+    assert not [key for key in world.timers if isinstance(key, tuple) and key[0] == "watch"]
+    world.settle()
+    assert world.exits == [0]

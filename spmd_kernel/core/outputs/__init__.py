@@ -10,6 +10,7 @@ from .cell import CellOutputs
 from .grouped import GroupedOutputs
 from .ids import DisplayIds
 from .labels import label, parse_label, rank_ranges
+from .page import Unfinished
 from .policy import MODES, Client, OutputPolicy
 from .publish import Publish
 from .stream import unmarked
@@ -22,6 +23,7 @@ __all__ = [
     "GroupedOutputs",
     "OutputPolicy",
     "Publish",
+    "Unfinished",
     "label",
     "outputs_of",
     "parse_label",

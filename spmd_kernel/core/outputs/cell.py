@@ -16,7 +16,7 @@ from .item import Item, Ranks
 from .keys import Keys
 from .lane import Lane
 from .live import LiveSlot
-from .page import Page
+from .page import Page, Unfinished
 from .policy import OutputPolicy
 from .publish import Publish
 from .stream import RankText
@@ -29,7 +29,7 @@ class CellOutputs:
     """Every output of every rank that runs the cell, labelled and folded.
 
     ``ranks`` run it, of ``world_size``.  ``local_ranks`` gives LOCAL_RANK where it is not the rank.
-    All times are seconds of one monotonic clock.  After each call `deadline` says when to `tick`.
+    ``unfinished`` is what outputs before these have left.  All times are seconds of one monotonic clock.  After each call `deadline` says when to `tick`.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class CellOutputs:
         display_ids: DisplayIds | None = None,
         local_ranks: Mapping[int, int] | None = None,
         policy: OutputPolicy = OutputPolicy(),
+        unfinished: Unfinished | None = None,
     ):
         self.ranks = ranks
         self._policy = policy
@@ -47,7 +48,7 @@ class CellOutputs:
         self._bare = world_size == 1
         self._keys: dict[int, Keys] = {}
         self._texts: dict[int, RankText] = {}
-        self._page = Page(ranks, world_size, self._keys, self._ids, policy.show)
+        self._page = Page(ranks, world_size, self._keys, self._ids, policy.show, unfinished)
         self._fold = Fold(ranks, self._page, policy.unfinished_after)
         self._live = LiveSlot(self._page, self._ids, policy)
         self._slots = self._page.slots
@@ -55,6 +56,11 @@ class CellOutputs:
         self._at = 0.0
         for rank in ranks:
             self._lane(rank, 0.0)
+
+    @property
+    def unfinished(self) -> Unfinished | None:
+        """The line at the end of what has been published, if its newline has not come."""
+        return self._page.unfinished
 
     @property
     def root_cause(self) -> tuple[int, Content] | None:

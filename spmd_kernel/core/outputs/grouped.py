@@ -13,6 +13,7 @@ from ..model import Message
 from .cell import CellOutputs, Said
 from .error import Error
 from .item import Item
+from .page import Unfinished
 from .publish import Publish
 
 STREAMS = ("stdout", "stderr")
@@ -98,6 +99,10 @@ class GroupedOutputs:
     @property
     def is_behind(self) -> bool:
         return self._plays and self._outputs.is_behind
+
+    @property
+    def unfinished(self) -> Unfinished | None:
+        return self._outputs.unfinished
 
     def full(self) -> frozenset[int]:
         return self._outputs.full()

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .lane import Lane
 
 
+Unfinished = tuple[str, Ranks]  # the stream of a line and the ranks that have begun it
+
+
 class Page:
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Page:
         keys: Mapping[int, Keys],
         ids: DisplayIds,
         show: Ranks | None = None,
+        unfinished: Unfinished | None = None,
     ):
         self._view = None if show is None else frozenset(show)
         self.all = tuple(sorted(ranks))
@@ -48,8 +52,12 @@ class Page:
         self._labels: dict[Ranks, str] = {self.all: ""}
         self._out: list[Publish] = []
         self._writing = Writing()
-        self._open: tuple[str, Ranks] | None = None  # stream and ranks of an unfinished line
+        self._open = unfinished
         self._captioned: Ranks | None = None  # a caption names these ranks' run of outputs
+
+    @property
+    def unfinished(self) -> Unfinished | None:
+        return self._open
 
     def put(self, lanes: Sequence[Lane], items: Sequence[Item]) -> None:
         """Publish equal ``items``, one of each of ``lanes``, unless the view hides them."""
