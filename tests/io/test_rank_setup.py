@@ -22,6 +22,7 @@ from spmd_kernel.core.model import LaunchRequest, RankSpec, Settings
 from spmd_kernel.core.outputs.stream import glued
 from spmd_kernel.core.topology import World, rank_environment
 from spmd_kernel.engines.ports import HeldPorts
+from spmd_kernel.rank.flow import ACK, QUANTUM
 from spmd_kernel.settings import SETUP, setup_code
 
 from .ranks import engine, evaluate, request, send
@@ -180,6 +181,19 @@ def test_streams_are_flushed_sooner_by_more_than_one(size: str, interval: str) -
 MANY = 6_000  # more than the default marks and the buffers of the sockets hold
 
 
+def displays(iopub: zmq.Socket[bytes]) -> int:
+    """How many of `MANY` a reader gets that tells the rank how far it is."""
+    seen = size = told = 0
+    while seen < MANY and iopub.poll(60_000):
+        message = b"".join(iopub.recv_multipart())
+        seen += b'"display_data"' in message
+        size += len(message)
+        if size > (told + 1) * QUANTUM:
+            told += 1
+            (iopub.subscribe if told % 2 else iopub.unsubscribe)(ACK)
+    return seen
+
+
 def test_nothing_published_is_lost_to_a_reader_that_is_behind() -> None:
     publish = f"""if True:
         from IPython.display import publish_display_data
@@ -195,11 +209,9 @@ def test_nothing_published_is_lost_to_a_reader_that_is_behind() -> None:
                 iopub.connect(endpoint.addresses["iopub"])
                 assert iopub.poll(60_000)  # iopub_welcome: it knows us
                 await evaluate(endpoint, setup_code(), silent=True)
-                await evaluate(endpoint, publish)
-                seen = 0
-                while seen < MANY and iopub.poll(10_000):
-                    seen += b'"display_data"' in b"".join(iopub.recv_multipart())
-            assert seen == MANY
+                publishing = asyncio.create_task(evaluate(endpoint, publish))
+                assert await asyncio.to_thread(displays, iopub) == MANY
+                await publishing
 
     asyncio.run(main())
 

@@ -81,7 +81,6 @@ def test_the_wheel_has_all_modules_and_entry_points(built: dict[str, Path]) -> N
     assert "spmd_kernel/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "examples/", "docs/"))]
     assert "spmd-kernel = spmd_kernel.cli:main" in entry_points
-    assert "[spmd_kernel.engines]\nlocal = spmd_kernel.engines.local:LocalEngine" in entry_points
 
 
 def test_the_sdist_builds_the_same(built: dict[str, Path]) -> None:
