@@ -45,6 +45,8 @@ def broadcast(
 def bring_up(debugger: Debugger, ranks: Sequence[Rank]) -> Script:
     """Start the debuggers of idle ranks; returns their replies."""
     yield from learn_folders(debugger, ranks)
+    if prepare := debugger.stage.settings.debugging:
+        yield silent(tuple(ranks), prepare, ANSWER_SECONDS)
     arguments = debugger.initialize_arguments
     replies: dict[Rank, Reply] = yield broadcast(
         ranks, "initialize", arguments, seconds=START_SECONDS

@@ -8,9 +8,10 @@ from ...conversation import Script
 from ...errors import RankLost, UsageError
 from ...model import Rank
 from ..base import Ask, Call, Command, Reply, Request
-from ..ids import MAIN
-from ..lifecycle import failures
+from ..lifecycle import broadcast, failures
 from ..routing import require_started
+
+ALL_THREADS = "*"  # of a rank: they stop and go on together, as debugpy's adapter has it
 
 
 def _resume(call: Call) -> Script:
@@ -31,7 +32,8 @@ def _resume(call: Call) -> Script:
     for rank, stop in left.items():
         debugger.drop(rank)
         tid = named[1] if named is not None and named[0] == rank else stop.tid
-        requests[rank] = Request(call.command, {**rest, "threadId": tid})
+        told = tid if steps else ALL_THREADS
+        requests[rank] = Request(call.command, {**rest, "threadId": told})
     for session in debugger.sessions:
         session.policy.resumed(targets)
     if steps and len(targets) == 1 and debugger.debuggees.stopped:
@@ -63,11 +65,7 @@ def _pause(call: Call) -> Script:
         running = [rank for rank in running if rank == named[0]]
     if not running:
         raise UsageError("no rank runs a cell that could be paused")
-    requests: dict[Rank, Request] = {}
-    for rank in running:
-        tid = named[1] if named is not None and named[0] == rank else MAIN
-        requests[rank] = Request("pause", {"threadId": tid})
-    replies: dict[Rank, Reply] = yield Ask(requests)
+    replies: dict[Rank, Reply] = yield broadcast(running, "pause", {"threadId": ALL_THREADS})
     if not any(reply.success for reply in replies.values()):
         raise RankLost(failures(replies, named=debugger.size > 1))
     return None
