@@ -25,10 +25,10 @@ def listen(debugger: Any) -> None:
     import debugpy
     from ipykernel.compiler import get_tmp_directory
 
-    client = debugger.debugpy_client
+    client, folder = debugger.debugpy_client, get_tmp_directory()
     if debugger.debugpy_initialized or client.debugpy_port != -1:
         return
-    os.makedirs(get_tmp_directory(), mode=0o700, exist_ok=True)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     _, port = debugpy.listen((HOST, 0), in_process_debug_adapter=True)
     client.debugpy_host, client.debugpy_port = HOST, str(port)
     debugger.debugpy_initialized = True
@@ -73,7 +73,7 @@ def stop_tracing() -> None:
             pydevd.pydevd_sys_monitoring.stop_monitoring(all_threads=True)
         pydevd.settrace_forked(setup_tracing=False)  # it has no debugger, and `sys.settrace` back
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)  # type: ignore[arg-type, unused-ignore]
 
 
 def hook_breakpoints() -> None:
@@ -87,7 +87,9 @@ def hook_breakpoints() -> None:
 def main() -> None:
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     debugger: Any = getattr(getattr(shell, "kernel", None), "debugger", None)
-    for step in (lambda: listen(debugger), answer_always, leave_children, hook_breakpoints):
+    with contextlib.suppress(Exception):
+        listen(debugger)
+    for step in (answer_always, leave_children, hook_breakpoints):
         with contextlib.suppress(Exception):
             step()
 
