@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from spmd_kernel.core.dap.recent import murmur2
+from spmd_kernel.core.dap.sources import SEED
+
 from .client import Kernel, descendants, wait_gone
 from .dap import CODE, OLD, Dap, debugged, thread
 
@@ -314,6 +317,39 @@ def test_conditions_hits_and_log_points(two: Dap) -> None:
     while len(said) < len(wanted):  # they come by another way than the end of the cell
         said = [e["body"]["output"] for e in two.so_far() if e["event"] == "output"]
     assert set(said) == wanted and len(said) == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("code", "ranks"),
+    [
+        ("%%rank 1\nx = 1\ny = 2\n1 / 0", {1}),
+        ("\n%%timeout 60\ny = 2\n1 / 0", {0, 1}),
+        ("%ranks\n\ny = 2\n1 / 0", {0, 1}),
+        ("%processes 3 --keep\nx = 1\ny = 2\n1 / 0", {0, 1, 2}),
+    ],
+    ids=["%%rank", "%%timeout", "a line magic", "new ranks"],
+)
+def test_cells_with_magics(two: Dap, code: str, ranks: set[int]) -> None:
+    """JupyterLab knows the text of the whole cell, ranks get it without the magic."""
+    path = two.breakpoints(code, 3)
+    assert path.endswith(f"/{murmur2(code.encode(), SEED)}.py")
+    assert Path(path).read_text() == code
+    two.breakpoints(CODE, 4)  # another cell is another file
+    cell = two.kernel.send(code)
+    two.stopped()
+    two.until_stopped(ranks)
+    frame = two.frames()[0]
+    assert (frame["source"]["path"], frame["line"]) == (path, 3)
+    assert two.ok("source", source={"path": path})["content"] == code
+    two.ok("next", threadId=1)
+    two.stopped()
+    assert two.line() == 4
+    two.until_stopped(ranks)
+    two.breakpoints(code)
+    two.ok("continue", threadId=1)
+    result = two.kernel.collect(cell)
+    assert re.search(r"line 4\b", result.errors[0]) and result.reply["ename"] == "ZeroDivisionError"
+    assert two.kernel.run(code).reply["ename"] == "ZeroDivisionError"  # no breakpoint is left
 
 
 def test_a_breakpoint_that_no_rank_can_hit_says_so(two: Dap) -> None:

@@ -339,7 +339,7 @@ class Debugger:
             self.debuggees.remove(rank)
         self.nodes.clear()
         self.tables.clear()
-        self.sources.cells.clear()
+        self.sources.clear()
         self.pinned = None
         self._check_waits()
 

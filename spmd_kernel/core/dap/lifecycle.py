@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conversation import Script
 from ..errors import RankLost
+from ..magics import what_runs
 from ..magics.wording import name_ranks
 from ..model import Rank
 from ..wants import silent
@@ -112,7 +113,8 @@ def join(debugger: Debugger) -> Script:
         if why := failures(replies, named=debugger.size > 1):
             debugger.say(f"the debugger does not reach all ranks: {why}")
         for code in list(debugger.sources.cells.values()):
-            yield broadcast(up, "dumpCell", {"code": code})
+            ran = what_runs(code, debugger.stage.settings.language)
+            yield broadcast(up, "dumpCell", {"code": ran})
     for path in debugger.store.paths:
         yield from send_breakpoints(debugger, path, {})
     for command in kept_commands(debugger):
@@ -151,14 +153,16 @@ def pass_on(debugger: Debugger, rank: Rank) -> Script:
 
 def send_breakpoints(debugger: Debugger, path: str, arguments: Mapping[str, Any]) -> Script:
     """All that clients want in a file, to each rank what can stop it there; returns why some failed."""
-    points = debugger.store.at(path)
+    sources, store = debugger.sources, debugger.store
+    same = [known for known in store.paths if sources.real(known) == sources.real(path)]
+    points = [point for known in same for point in store.at(known)]
     sent: dict[Rank, list[Breakpoint]] = {}
     requests: dict[Rank, Request] = {}
     for rank in debugger.live:
         mine = [(point, point.for_rank(rank, debugger.size)) for point in points]
         sent[rank] = [point for point, told in mine if told is not None]
         told = [told for _, told in mine if told is not None]
-        source = {**arguments.get("source", {}), "path": debugger.sources.own(rank, path)}
+        source = {**arguments.get("source", {}), "path": sources.own(rank, path)}
         lines = [item.get("line") for item in told]
         body = {**arguments, "source": source, "breakpoints": told, "lines": lines}
         requests[rank] = Request("setBreakpoints", body)

@@ -506,3 +506,30 @@ def test_disconnect_reaches_a_rank_that_does_not_answer() -> None:
     world.settle()
     assert all("disconnect" in commands(world, rank) for rank in (0, 1))
     assert not any(fake.debuggee.stopped for fake in world.ranks.values())
+
+
+# ---------------------------------------------------------------- cells with magics of ours
+
+
+def test_a_cell_with_a_magic_is_the_file_that_ranks_run() -> None:
+    world = debugging()
+    code, ran = "%%rank 0\nx", "# %%rank 0\nx"
+    path = body(world, "dumpCell", code=code)["sourcePath"]
+    assert path == f"{CELLS}{len(code)}.py"
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}])
+    fake = world.ranks[0].debuggee
+    own = f"{fake.prefix}{len(ran)}.py"
+    assert fake.lines == {own: [{"line": 2}]}
+    sources = world.hub.debugger.sources
+    assert sources.canonical(0, own) == path and sources.own(0, path) == own
+    # The same text as a cell of its own is the same file in ranks: it has the breakpoints of both.
+    other = body(world, "dumpCell", code=ran)["sourcePath"]
+    points = body(world, "setBreakpoints", source={"path": other}, breakpoints=[{"line": 1}])
+    assert [point["line"] for point in points["breakpoints"]] == [1]
+    assert fake.lines == {own: [{"line": 2}, {"line": 1}]}
+    assert sources.canonical(0, own) == other
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[])
+    assert fake.lines == {own: [{"line": 1}]}
+    body(world, "disconnect")
+    assert sources.canonical(0, own) == other == sources.placed(0, own)
+    assert sources.own(0, path) != own
