@@ -530,6 +530,6 @@ def test_a_cell_with_a_magic_is_the_file_that_ranks_run() -> None:
     assert sources.canonical(0, own) == other
     body(world, "setBreakpoints", source={"path": path}, breakpoints=[])
     assert fake.lines == {own: [{"line": 1}]}
-    body(world, "disconnect")
+    assert world.debugged("disconnect")["success"]
     assert sources.canonical(0, own) == other == sources.placed(0, own)
     assert sources.own(0, path) != own
