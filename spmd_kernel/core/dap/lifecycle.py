@@ -20,6 +20,7 @@ from .repair import ANOTHER_PORT, RELEASE
 if TYPE_CHECKING:
     from .debugger import Debugger
 
+OF_ONE = "pydevd"  # what it says of its process, among its capabilities
 ATTACHED = "already started"  # debugpy's answer to a second attach: the first one was slow
 
 
@@ -59,7 +60,8 @@ def bring_up(debugger: Debugger, ranks: Sequence[Rank]) -> Script:
     for rank, reply in replies.items():
         if reply.success and rank in debugger.ranks.slots:
             debugger.debuggees.add(rank, debugger.ranks.slots[rank].generation)
-            debugger.capabilities = both(debugger.capabilities, reply.body)
+            told = {key: value for key, value in reply.body.items() if key != OF_ONE}
+            debugger.capabilities = both(debugger.capabilities, told)
     return replies
 
 
