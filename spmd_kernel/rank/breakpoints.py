@@ -79,9 +79,9 @@ def stop_in(frame: Any) -> None:
     if info.is_in_wait_loop or getattr(thread, "is_pydev_daemon_thread", False):
         return
     debugger = pydevd.get_global_debugger()
-    debugger.set_suspend(thread, pydevd.CMD_SET_BREAK)
     debugpy.trace_this_thread(False)
     try:
+        debugger.set_suspend(thread, pydevd.CMD_SET_BREAK)
         debugger.do_wait_suspend(thread, frame, "line", None)
     except BaseException:  # the user pressed Stop
         info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop = pydevd.STATE_RUN, -1, None
