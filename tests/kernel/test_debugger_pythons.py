@@ -119,6 +119,7 @@ def two(kernel: Kernel) -> Iterator[Dap]:
     dap.start()
     yield dap
     dap.ask("disconnect")
+    dap.so_far()
 
 
 @pytest.fixture

@@ -136,12 +136,15 @@ class Debuggees:
             found.stop, found.armed = stop, False
 
     def cell_over(self, rank: Rank) -> tuple[bool, bool]:
-        """Its part of a cell ended: whether it was still stopped, and whether it needs a repair."""
+        """Its part of a cell ended: whether it was still stopped, and whether it needs a repair.
+
+        An interrupt may have hit its debugger, which runs at each line of some files, unnoticed.
+        """
         found = self.all.get(rank)
         if found is None or not found.attached:
             return False, False
         stopped = found.stop is not None
-        broken = stopped or found.armed or found.broken
+        broken = stopped or found.armed or found.broken or found.ending
         found.stop, found.armed, found.broken = None, False, False
         found.interrupted, found.ending = NEVER, False
         return stopped, broken
