@@ -38,21 +38,43 @@ def answer_always() -> None:
     """``continue`` is answered when threads go on; when none is stopped, at once.
 
     It would be never else, and ipykernel would read its control channel no more (ipykernel#1255).
+    What an interrupt has lost in pydevd is answered by ``spmd_mend``, which our repair calls.
     """
     import pydevd
 
     kind: Any = pydevd.ThreadsSuspendedSingleNotification
-    if hasattr(kind, "spmd_add"):
+    if hasattr(kind, "spmd_mend"):
         return
-    kind.spmd_add = add = kind.add_on_resumed_callback
+    add = kind.add_on_resumed_callback
+    unanswered: list[Any] = []
 
     def add_on_resumed_callback(self: Any, callback: Any) -> None:
+        unanswered.append(callback)
+
+        def once() -> None:
+            with contextlib.suppress(ValueError):
+                unanswered.remove(callback)
+                callback()
+
         with self._lock:  # held while threads stop and go on
             due = self._last_resume_notification_time < self._last_suspend_notification_time
             if due and self._suspended_thread_id_to_thread:
-                add(self, callback)
+                add(self, once)
                 return
-        callback()
+        once()
+
+    def mend(self: Any) -> None:
+        """The main thread, which calls this, is not suspended."""
+        with self._lock:
+            suspended = self._suspended_thread_id_to_thread
+            for key in [k for k, t in suspended.items() if t is threading.main_thread()]:
+                del suspended[key]
+        for callback in list(unanswered):
+            with contextlib.suppress(ValueError):
+                unanswered.remove(callback)
+                callback()
+
+    kind.spmd_mend = mend
 
     kind.add_on_resumed_callback = add_on_resumed_callback
 
