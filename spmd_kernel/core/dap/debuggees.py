@@ -77,6 +77,12 @@ class Debuggees:
     def stopped(self) -> tuple[Rank, ...]:
         return tuple(rank for rank, d in self.all.items() if d.stop is not None)
 
+    def in_doubt(self, at: float) -> dict[Rank, float]:
+        """Stopped ranks that were just interrupted, and for how many seconds they may yet go on."""
+        resumable = self.resumable(at)
+        left = {r: self.all[r].interrupted + INTERRUPT_SECONDS - at for r in self.stopped}
+        return {r: seconds for r, seconds in left.items() if r not in resumable}
+
     def resumable(self, at: float) -> tuple[Rank, ...]:
         """Stopped, and not about to go on because of an interrupt."""
         return tuple(r for r in self.stopped if at - self.all[r].interrupted > INTERRUPT_SECONDS)

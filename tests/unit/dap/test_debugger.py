@@ -462,12 +462,28 @@ def test_a_rank_that_is_about_to_be_interrupted_is_not_told_to_go_on() -> None:
     cell_stopped(world)
     world.ask("interrupt_request", {}, channel="control")
     sent = world.debug("continue", threadId=1)
+    assert not sent.finished  # it does not show yet whether they go on by themselves
+    world.quiet()
     assert sent.reply["success"] and not any("continue" in commands(world, r) for r in (0, 1))
     world.settle()
     cell_stopped(world)
     world.debugged("next", threadId=1)  # right after: that interrupt is over
     assert all("next" in commands(world, rank) for rank in (0, 1))
     world.settle()
+
+
+def test_a_rank_that_an_interrupt_did_not_move_goes_on_with_the_next_continue() -> None:
+    """Its cell catches KeyboardInterrupt, and comes to a breakpoint after that."""
+    world = debugging(2)
+    cell = world.execute("x")
+    world.begin(world.ranks[0])
+    world.ask("interrupt_request", {}, channel="control")
+    world.stop(world.ranks[0])
+    world.quiet()
+    assert world.debugged("continue", threadId=1)["success"]
+    assert commands(world, 0).count("continue") == 1
+    world.settle()
+    assert cell.finished
 
 
 def test_stop_is_no_exception_to_look_at() -> None:

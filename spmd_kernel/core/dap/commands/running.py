@@ -7,17 +7,24 @@ from typing import Any
 from ...conversation import Script
 from ...errors import RankLost, UsageError
 from ...model import Rank
-from ..base import Ask, Call, Command, Reply, Request
+from ..base import Ask, Call, Command, Outcome, Reply, Request
 from ..lifecycle import broadcast, failures
 from ..routing import require_started
 
+AFTER = 0.01  # seconds: then the time of doubt is over
 ALL_THREADS = "*"  # of a rank: they stop and go on together, as debugpy's adapter has it
 
 
 def _resume(call: Call) -> Script:
-    """Only ranks that are stopped hear of it: one that is not would never answer anything again."""
+    """Only ranks that are stopped hear of it: one that is not would never answer anything again.
+
+    It waits for ranks of which it does not show yet whether an interrupt ends their stop.
+    """
     require_started(call)
     debugger = call.debugger
+    if doubts := debugger.debuggees.in_doubt(debugger.stage.at):
+        seconds = max(doubts.values()) + AFTER
+        yield Outcome(tuple(doubts), seconds, debugger.next_key())
     named = _named(call)
     targets = debugger.debuggees.resumable(debugger.stage.at)
     if call.arguments.get("singleThread") is True:
