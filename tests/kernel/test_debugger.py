@@ -195,32 +195,6 @@ def test_stop_while_stopped_and_breakpoints_still_work(few: Dap) -> None:
     assert few.kernel.collect(cell).status == "ok"
 
 
-def test_stop_and_continue_at_the_same_time(two: Dap) -> None:
-    """Whichever a rank hears first, its control channel goes on answering."""
-    two.breakpoints(CODE, 4)
-    order = [("continue", "stop"), ("stop", "continue"), ("next", "stop")] * 2
-    for both in order:
-        cell = two.kernel.send(CODE)
-        two.stopped()
-        two.until_stopped({0, 1})
-        for what in both:
-            if what == "stop":
-                two.kernel.begin("interrupt_request", {}, "control")
-            else:
-                content = {"type": "request", "seq": 0, "command": what}
-                content["arguments"] = {"threadId": 1}
-                two.kernel.begin("debug_request", content, "control")
-        assert two.kernel.collect(cell).status in ("ok", "error")
-        two.until_stopped(set())
-        states = [r["state"] for r in two.ok("debugInfo")["spmd"]["ranks"]]
-        assert states == ["running", "running"]
-    cell = two.kernel.send(CODE)
-    two.stopped()
-    two.until_stopped({0, 1})
-    two.ok("continue", threadId=1)
-    assert two.kernel.collect(cell).status == "ok"
-
-
 def test_step_off_the_end_of_a_cell(few: Dap) -> None:
     size = 2 if "spmd" in few.ok("debugInfo") else 1
     few.breakpoints(CODE, 8)

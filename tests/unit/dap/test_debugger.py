@@ -474,7 +474,7 @@ def test_a_rank_that_is_about_to_be_interrupted_is_not_told_to_go_on() -> None:
 
 def test_a_rank_that_an_interrupt_did_not_move_goes_on_with_the_next_continue() -> None:
     """Its cell catches KeyboardInterrupt, and comes to a breakpoint after that."""
-    world = debugging(2)
+    world = debugging(1)
     cell = world.execute("x")
     world.begin(world.ranks[0])
     world.ask("interrupt_request", {}, channel="control")

@@ -11,6 +11,7 @@ from ..base import Ask, Call, Command, Outcome, Reply, Request
 from ..lifecycle import broadcast, failures
 from ..routing import require_started
 
+TRIES = 5  # they may be interrupted again meanwhile (`ladder`)
 AFTER = 0.01  # seconds: then the time of doubt is over
 ALL_THREADS = "*"  # of a rank: they stop and go on together, as debugpy's adapter has it
 
@@ -22,9 +23,10 @@ def _resume(call: Call) -> Script:
     """
     require_started(call)
     debugger = call.debugger
-    if doubts := debugger.debuggees.in_doubt(debugger.stage.at):
-        seconds = max(doubts.values()) + AFTER
-        yield Outcome(tuple(doubts), seconds, debugger.next_key())
+    for _ in range(TRIES):
+        if doubts := debugger.debuggees.in_doubt(debugger.stage.at):
+            seconds = max(doubts.values()) + AFTER
+            yield Outcome(tuple(doubts), seconds, debugger.next_key())
     named = _named(call)
     targets = debugger.debuggees.resumable(debugger.stage.at)
     if call.arguments.get("singleThread") is True:
