@@ -24,6 +24,7 @@ from .kernelspecs import Kernelspec
 
 SETUP = Path(__file__).parent / "rank" / "setup.py"
 COMPARE = SETUP.with_name("compare.py")
+DEBUGGING = SETUP.with_name("debugging.py")
 OPTIONS = {"-f": "-f", "--f": "-f", "--record": "--record"}
 KEPT_MEGABYTES = "8"  # of outputs, for clients that come back
 STREAM_MEGABYTES = "64"  # of text that a cell shows
@@ -79,6 +80,7 @@ def from_environment(
         argv=tuple(rest),
         linux=platform.startswith("linux"),
         setup=setup_code() if kernelspec.is_python else "",
+        debugging=setup_code(DEBUGGING) if kernelspec.is_python else "",
         compare=str(COMPARE) if kernelspec.is_python else "",
         kept_outputs=_kept_outputs(environ),
         stream_limit=_stream_limit(environ),
@@ -93,7 +95,7 @@ def setup_code(path: Path = SETUP) -> str:
     """Code that runs a file in a namespace of its own, so that the user's stays as it was."""
     file = str(path)
     loader = f'__import__("importlib.machinery").machinery.SourceFileLoader("", {file!r})'
-    namespace = {"__name__": "spmd_kernel.rank.setup", "__file__": file}
+    namespace = {"__name__": f"spmd_kernel.rank.{path.stem}", "__file__": file}
     return f'exec({loader}.get_code(""), {namespace!r})'  # compiled once, not in each rank
 
 

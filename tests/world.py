@@ -496,7 +496,7 @@ class World:
         if b'"request_states"' in request.content:
             self.tell_states(fake, request)
         if not request.msg_type.startswith("comm_"):  # comm messages have no reply
-            self.say(fake, "shell", *self._reply(fake, request, error), request)
+            self.say(fake, "shell", *self.reply_of(fake, request, error), request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
 
     def begin(self, fake: FakeRank) -> None:
@@ -518,7 +518,7 @@ class World:
         }
         self.say(fake, "iopub", "comm_msg", content, request, {}, (bytes([fake.rank]),))
 
-    def _reply(self, fake: FakeRank, request: Message, error: bool) -> tuple[str, dict[str, Any]]:
+    def reply_of(self, fake: FakeRank, request: Message, error: bool) -> tuple[str, dict[str, Any]]:
         kind = request.msg_type
         if kind != "execute_request":
             return kind.replace("_request", "_reply"), {"status": "ok", "matches": [], "rank": 0}

@@ -557,6 +557,7 @@ class Settings:
     linux: bool = True
     watch: float | None = None  # SPMD_WATCH: wins over the magic; seconds, 0 for off
     setup: str = ""  # code that each Python rank runs silently once it is ready
+    debugging: str = ""  # code that it runs silently before its debugger is switched on
     front: Mapping[str, Any] = field(default_factory=dict)  # the ports of connect_reply
     compare: str = ""  # path of the script that `%compare` runs in each Python rank
     kept_outputs: int = 8_000_000  # bytes of outputs kept for clients that come back

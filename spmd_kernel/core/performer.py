@@ -63,7 +63,7 @@ class Performer:
                 talk.wait_for(hub.subshells.create)
             case DeleteSubshell():
                 talk.wait_for(lambda resume: hub.subshells.delete(want.subshell_id, resume))
-            case dap.Ask() | dap.Stops():
+            case dap.Ask() | dap.Stops() | dap.Outcome():
                 hub.debugger.want(talk, want)
             case dap.Until():
                 talk.wait_for(want.begin)

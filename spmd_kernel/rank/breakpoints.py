@@ -1,8 +1,10 @@
 """``breakpoint()`` in one of several ranks: the debugger if one is attached, else a warning.
 
 N ranks that each opened a prompt would compete for one reader; ipykernel, without a debugger, says
-nothing at all.  `setup.py` runs this file in each Python rank; a world of one keeps what it had.
-Whoever set ``sys.breakpointhook`` or ``PYTHONBREAKPOINT`` is obeyed.
+nothing at all.  debugpy stops at the next line, which in a cell's last line never comes; here the stop
+is at the call itself.  `setup.py` runs this file in each Python rank, `debugging.py` before a debugger
+comes; without one, a world of one keeps what it had.  Whoever set ``sys.breakpointhook`` or
+``PYTHONBREAKPOINT`` is obeyed.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from typing import Any
 
 # Where the hooks come from that nobody has chosen: debugpy's, which ipykernel imports.
@@ -22,6 +25,7 @@ class Hook:
 
     def __init__(self, instead_of: Any) -> None:
         self.instead_of = instead_of
+        self.many = False  # there are other ranks
         self.cell: Any = None
         self.told: set[tuple[str, int]] = set()  # places in that cell
 
@@ -34,8 +38,10 @@ class Hook:
         frame = sys._getframe(1)
         if is_attached():
             stop_in(frame)
-        else:
+        elif self.many:
             self.warn(frame)
+        else:
+            return self.instead_of(*args, **kwargs)
         return None
 
     def warn(self, frame: Any) -> None:
@@ -61,14 +67,27 @@ def is_attached() -> bool:
 
 
 def stop_in(frame: Any) -> None:
-    """``debugpy.breakpoint()`` for a caller's frame: it would stop in ours."""
-    pydevd: Any = sys.modules["pydevd"]
-    pydevd.settrace(
-        suspend=True,
-        trace_only_current_thread=True,
-        patch_multiprocessing=False,
-        stop_at_frame=frame,
-    )
+    """Suspend this thread where it is, as pydevd does at a line with a breakpoint.
+
+    That is within a trace function, where nothing is traced: what the user evaluates meanwhile must
+    not be here either, or it would be suspended, too.
+    """
+    pydevd, debugpy = sys.modules["pydevd"], sys.modules["debugpy"]
+    thread = threading.current_thread()
+    info = pydevd.set_additional_thread_info(thread)
+    # An expression of the debug console: its answer is waited for, nobody could let it go on.
+    if info.is_in_wait_loop or getattr(thread, "is_pydev_daemon_thread", False):
+        return
+    debugger = pydevd.get_global_debugger()
+    debugpy.trace_this_thread(False)
+    try:
+        debugger.set_suspend(thread, pydevd.CMD_SET_BREAK)
+        debugger.do_wait_suspend(thread, frame, "line", None)
+    except BaseException:  # the user pressed Stop
+        info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop = pydevd.STATE_RUN, -1, None
+        raise
+    finally:
+        debugpy.trace_this_thread(True)
 
 
 def running_shell() -> Any:
@@ -94,11 +113,14 @@ def is_ordinary(hook: Any) -> bool:
     return hook is sys.__breakpointhook__ or getattr(hook, "__module__", "") in ORDINARY
 
 
-def install(many: bool) -> None:
-    """``many``: whether there are other ranks."""
-    current = sys.breakpointhook
+def install(many: bool, debugged: bool = False) -> None:
+    """``many``: whether there are other ranks; ``debugged``: whether a debugger is about to come."""
+    current: Any = sys.breakpointhook
+    wanted = many or debugged or is_attached()
     if type(current).__name__ == Hook.__name__ and hasattr(current, "instead_of"):
-        if not many:  # ours, maybe of an earlier run of this file
-            sys.breakpointhook = current.instead_of
-    elif many and is_ordinary(current):
-        sys.breakpointhook = Hook(current)
+        if not wanted:  # ours, maybe of an earlier run of this file
+            sys.breakpointhook = current = current.instead_of
+    elif wanted and is_ordinary(current):
+        sys.breakpointhook = current = Hook(current)
+    if hasattr(current, "instead_of"):
+        current.many = many

@@ -1,4 +1,4 @@
-"""Kills while all ranks stand at a breakpoint, each with its debug adapter beside it."""
+"""Kills while all ranks stand at a breakpoint, with or without debug adapters beside them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from ..kernel.client import Kernel
-from ..kernel.dap import Dap
+from ..kernel.dap import OLD, Dap
 from .conftest import Family
 
 pytestmark = pytest.mark.faults
@@ -16,9 +16,11 @@ pytestmark = pytest.mark.faults
 CODE = "a = 1\nb = 2\nprint('over')"
 
 
-def at_a_breakpoint(kernel: Kernel) -> tuple[Dap, str]:
+def at_a_breakpoint(kernel: Kernel, adapters: bool = False) -> tuple[Dap, str]:
     """The debugger, and the cell that does not go on."""
     kernel.ok("%processes 2")
+    if adapters:
+        kernel.ok(OLD)
     dap = Dap(kernel)
     dap.start()
     dap.breakpoints(CODE, 2)
@@ -27,16 +29,17 @@ def at_a_breakpoint(kernel: Kernel) -> tuple[Dap, str]:
     return dap, cell
 
 
-def test_the_kernel_process_is_killed(kernel: Kernel, family: Family) -> None:
-    at_a_breakpoint(kernel)
-    assert family.named("debugpy"), "no adapters: nothing is tested"
+@pytest.mark.parametrize("adapters", [False, True])
+def test_the_kernel_process_is_killed(kernel: Kernel, family: Family, adapters: bool) -> None:
+    at_a_breakpoint(kernel, adapters)
+    assert bool(family.named("debugpy")) == adapters
     os.kill(kernel.pid, signal.SIGKILL)
     family.wait_gone()
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "rank", "adapter"])
 def test_something_else_is_killed(kernel: Kernel, family: Family, victim: str) -> None:
-    dap, cell = at_a_breakpoint(kernel)
+    dap, cell = at_a_breakpoint(kernel, victim == "adapter")
     word = {"supervisor": "zygote.py", "rank": "r1.json", "adapter": "debugpy"}[victim]
     os.kill(min(family.named(word)), signal.SIGKILL)
     if victim == "adapter":  # the rank goes on without a debugger, or waits for Stop

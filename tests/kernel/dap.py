@@ -20,6 +20,13 @@ x = f(rank)
 y = x + 1
 """
 
+# Of debugpy: it has no server in the process itself, so that ipykernel starts an adapter.
+OLD = """\
+import debugpy as _debugpy
+_listen = _debugpy.listen
+_debugpy.listen = lambda address: _listen(address)
+"""
+
 INITIALIZE = {
     "clientID": "test",
     "clientName": "test",

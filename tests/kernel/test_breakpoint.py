@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spmd_kernel.settings import setup_code
+from spmd_kernel.settings import DEBUGGING, setup_code
 
 from .client import Kernel
 
@@ -86,6 +86,21 @@ def test_an_attached_debugger_stops_there(monkeypatch: pytest.MonkeyPatch) -> No
         assert result.status == "ok" and "skipped" not in result.text
         debugger.ask("disconnect", restart=False, terminateDebuggee=False)
         assert "skipped" in rank.ok("breakpoint()").text
+
+
+def test_continue_is_answered_when_nothing_is_stopped() -> None:
+    """ipykernel would wait for it, and answer nothing on control any more."""
+    with Kernel("python3") as rank:
+        rank.ok(setup_code(DEBUGGING))
+        debugger = Debugger(rank)
+        debugger.attach()
+        for _ in range(2):
+            assert debugger.ask("continue", threadId=1)["success"]
+        msg_id = rank.send("x = 1\nbreakpoint()")
+        stopped = debugger.event("stopped")
+        assert debugger.ask("continue", threadId=stopped["threadId"])["success"]
+        assert rank.collect(msg_id).status == "ok"
+        assert rank.request("kernel_info_request", {}, "control")["status"] == "ok"
 
 
 class Debugger:

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from spmd_kernel.core.dap.recent import murmur2
+from spmd_kernel.core.dap.sources import SEED
+
 from .client import Kernel, descendants, wait_gone
-from .dap import CODE, Dap, debugged, thread
+from .dap import CODE, OLD, Dap, debugged, thread
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -316,6 +319,39 @@ def test_conditions_hits_and_log_points(two: Dap) -> None:
     assert set(said) == wanted and len(said) == len(wanted)
 
 
+@pytest.mark.parametrize(
+    ("code", "ranks"),
+    [
+        ("%%rank 1\nx = 1\ny = 2\n1 / 0", {1}),
+        ("\n%%timeout 60\ny = 2\n1 / 0", {0, 1}),
+        ("%ranks\n\ny = 2\n1 / 0", {0, 1}),
+        ("%processes 3 --keep\nx = 1\ny = 2\n1 / 0", {0, 1, 2}),
+    ],
+    ids=["%%rank", "%%timeout", "a line magic", "new ranks"],
+)
+def test_cells_with_magics(two: Dap, code: str, ranks: set[int]) -> None:
+    """JupyterLab knows the text of the whole cell, ranks get it without the magic."""
+    path = two.breakpoints(code, 3)
+    assert path.endswith(f"/{murmur2(code.encode(), SEED)}.py")
+    assert Path(path).read_text() == code
+    two.breakpoints(CODE, 4)  # another cell is another file
+    cell = two.kernel.send(code)
+    two.stopped()
+    two.until_stopped(ranks)
+    frame = two.frames()[0]
+    assert (frame["source"]["path"], frame["line"]) == (path, 3)
+    assert two.ok("source", source={"path": path})["content"] == code
+    two.ok("next", threadId=1)
+    two.stopped()
+    assert two.line() == 4
+    two.until_stopped(ranks)
+    two.breakpoints(code)
+    two.ok("continue", threadId=1)
+    result = two.kernel.collect(cell)
+    assert re.search(r"line 4\b", result.errors[0]) and result.reply["ename"] == "ZeroDivisionError"
+    assert two.kernel.run(code).reply["ename"] == "ZeroDivisionError"  # no breakpoint is left
+
+
 def test_a_breakpoint_that_no_rank_can_hit_says_so(two: Dap) -> None:
     path = two.ok("dumpCell", code=CODE)["sourcePath"]
     points = [{"line": 4, "condition": "RANK > 7"}, {"line": 5, "condition": "RANK < 7"}]
@@ -344,18 +380,94 @@ def test_the_failure_of_one_rank_while_the_other_waits(two: Dap) -> None:
     assert "0: running" in rows["(where)"]["value"]
     assert "1: <module>:7" in rows["(where)"]["value"]
     two.ok("continue", threadId=1)
+    while state(two)["ranks"][1]["state"] != "idle":
+        pass  # it makes its traceback
     two.kernel.request("interrupt_request", {}, "control")
     result = two.kernel.collect(cell)
     assert result.reply["ename"] == "ZeroDivisionError"
 
 
-def test_breakpoint_in_code(two: Dap) -> None:
-    cell = two.kernel.send("v = 5\nbreakpoint()\nw = 6\n")
-    two.stopped()
-    two.until_stopped({0, 1})
-    assert two.scope(two.frames()[0], "Locals")["v"]["value"] == "5"
-    two.ok("continue", threadId=1)
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("v = 5\nbreakpoint()\nw = 6\n", [2]),
+        ("v = 5\nbreakpoint()", [2]),
+        ("for v in (5, 5):\n    breakpoint()", [2, 2]),
+        ("v = 5; import its_library; its_library.f()", [3]),
+    ],
+    ids=["in a cell", "its last line", "in a loop", "last line of a library's function"],
+)
+def test_breakpoint_in_code(two: Dap, tmp_path: Path, code: str, lines: list[int]) -> None:
+    (tmp_path / "its_library.py").write_text("def f():\n    v = 5\n    breakpoint()\n")
+    two.kernel.ok(f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    cell = two.kernel.send(code)
+    for line in lines:
+        assert two.stopped()["reason"] == "breakpoint"
+        two.until_stopped({0, 1})
+        assert two.line() == line
+        assert two.scope(two.frames()[0], "Locals")["v"]["value"] == "5"
+        two.ok("continue", threadId=1)
     assert two.kernel.collect(cell).status == "ok"
+
+
+def test_what_can_be_done_at_a_breakpoint_in_code(few: Dap) -> None:
+    size = 2 if "spmd" in few.ok("debugInfo") else 1
+    few.kernel.ok("def f(n):\n    breakpoint()\n    return n")
+    code = "x = 1\nf(2)\ny = 3"
+
+    def stop() -> str:
+        cell = few.kernel.send(code)
+        few.stopped()
+        if size > 1:
+            few.until_stopped({0, 1})
+        return cell
+
+    cell = stop()
+    frame = few.frames()[0]["id"]
+    # A function that the user calls is not suspended, whatever is in it: nobody could let it go on.
+    found = few.ok("evaluate", expression="f(n) + sorted([7])[0]", frameId=frame, context="repl")
+    assert found["result"] == "9"
+    for command, lines in (("next", {3}), ("stepOut", {2, 3})):  # the call's line, or the next one
+        few.ok(command, threadId=1)
+        assert few.stopped()["reason"] == "step"
+        assert few.line() in lines
+        if size > 1:
+            few.until_stopped({0, 1})
+    few.ok("continue", threadId=1)
+    assert few.kernel.collect(cell).status == "ok"
+    cell = stop()
+    few.kernel.request("interrupt_request", {}, "control")
+    assert few.kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    cell = stop()
+    few.ok("continue", threadId=1)
+    assert few.kernel.collect(cell).status == "ok"
+
+
+def test_child_processes_are_left_alone(few: Dap) -> None:
+    """A forked one has no thread that could hear of a client: a breakpoint would stop it for ever."""
+    code = """\
+import os, subprocess, sys
+def work():
+    a = 1
+    breakpoint()
+    return a + 1
+read, write = os.pipe()
+if not (child := os.fork()):
+    os.write(write, str(work()).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+forked = os.read(read, 10)
+spawned = subprocess.run([sys.executable, "-c", "print(3)"], capture_output=True).stdout
+print(forked, spawned)
+"""
+    few.breakpoints(code, 3)
+    assert r"b'2' b'3\n'" in few.kernel.ok(code).stdout
+    few.breakpoints(code)
+    few.breakpoints(CODE, 4)  # the parent's are as they were
+    cell = few.kernel.send(CODE)
+    few.stopped()
+    few.ok("disconnect")
+    assert few.kernel.collect(cell).status == "ok"
 
 
 def test_pause(two: Dap) -> None:
@@ -491,16 +603,30 @@ def adapters(pid: int) -> set[int]:
     return found
 
 
-def test_nothing_runs_when_off_and_nothing_is_left() -> None:
+@pytest.mark.parametrize("old", [False, True], ids=["in the ranks", "with adapters"])
+def test_nothing_runs_when_off_and_nothing_is_left(old: bool) -> None:
+    """Also with a debugpy that cannot do without a process of its own beside each rank."""
     with Kernel() as kernel:
         kernel.ok("%processes 2")
+        family = descendants(kernel.pid)
         dap = Dap(kernel)
         dap.ok("debugInfo")
-        assert adapters(kernel.pid) == set()
+        assert descendants(kernel.pid) == family
+        if old:
+            kernel.ok(OLD)
         dap.start()
         found = adapters(kernel.pid)
-        assert len(found) == 2
+        assert len(found) == (2 if old else 0)
+        assert old or descendants(kernel.pid) == family
         dap.breakpoints(CODE, 4)
+        cell = kernel.send(CODE)
+        dap.stopped()
+        dap.until_stopped({0, 1})
+        dap.ok("next", threadId=1)
+        dap.stopped()
+        dap.until_stopped({0, 1})
+        dap.ok("continue", threadId=1)
+        assert kernel.collect(cell).status == "ok"
         kernel.send(CODE)
         dap.stopped()
     wait_gone(found)

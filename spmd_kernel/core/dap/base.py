@@ -74,6 +74,17 @@ class Stops:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """Want: that it shows whether stopped ranks go on because of an interrupt; resumed with ``None``
+    after ``seconds`` at most.
+    """
+
+    ranks: tuple[Rank, ...]
+    seconds: float
+    key: int  # of its own
+
+
+@dataclass(frozen=True, slots=True)
 class Until:
     """Want: what ``begin`` says is over by calling back; it returns what gives up on that."""
 

@@ -77,6 +77,12 @@ class Debuggees:
     def stopped(self) -> tuple[Rank, ...]:
         return tuple(rank for rank, d in self.all.items() if d.stop is not None)
 
+    def in_doubt(self, at: float) -> dict[Rank, float]:
+        """Stopped ranks that were just interrupted, and for how many seconds they may yet go on."""
+        resumable = self.resumable(at)
+        left = {r: self.all[r].interrupted + INTERRUPT_SECONDS - at for r in self.stopped}
+        return {r: seconds for r, seconds in left.items() if r not in resumable}
+
     def resumable(self, at: float) -> tuple[Rank, ...]:
         """Stopped, and not about to go on because of an interrupt."""
         return tuple(r for r in self.stopped if at - self.all[r].interrupted > INTERRUPT_SECONDS)
@@ -136,12 +142,15 @@ class Debuggees:
             found.stop, found.armed = stop, False
 
     def cell_over(self, rank: Rank) -> tuple[bool, bool]:
-        """Its part of a cell ended: whether it was still stopped, and whether it needs a repair."""
+        """Its part of a cell ended: whether it was still stopped, and whether it needs a repair.
+
+        An interrupt may have hit its debugger, which runs at each line of some files, unnoticed.
+        """
         found = self.all.get(rank)
         if found is None or not found.attached:
             return False, False
         stopped = found.stop is not None
-        broken = stopped or found.armed or found.broken
+        broken = stopped or found.armed or found.broken or found.ending
         found.stop, found.armed, found.broken = None, False, False
         found.interrupted, found.ending = NEVER, False
         return stopped, broken

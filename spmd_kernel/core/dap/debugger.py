@@ -20,7 +20,7 @@ from ..outputs.labels import label, label_lines
 from ..slot import Slot
 from ..stage import Stage
 from .asking import Asking
-from .base import Ask, Call, Stops
+from .base import Ask, Call, Outcome, Stops
 from .breakpoints import Store
 from .debuggees import Debuggees, choose
 from .ids import MAIN, Table, Threads
@@ -81,7 +81,7 @@ class Debugger:
         self.initialize_arguments: dict[str, Any] = {}
         self.attach_arguments: dict[str, Any] = {}
         self.capabilities: dict[str, Any] = {}
-        self._waits: list[tuple[Stops, Callable[[], None]]] = []
+        self._waits: list[tuple[Stops | Outcome, Callable[[], None]]] = []
         self._keys = 0
         self._closed = False
 
@@ -128,7 +128,7 @@ class Debugger:
         command = COMMANDS.get(call.command)
         return command.play(call) if command is not None else default(call)
 
-    def want(self, talk: Talk, want: Ask | Stops) -> None:
+    def want(self, talk: Talk, want: Ask | Stops | Outcome) -> None:
         """Begin what a script wants of the ranks' debuggers (`performer.Performer` calls it)."""
         if isinstance(want, Ask):
             talk.wait_for(lambda resume: self.asking.ask(want, resume))
@@ -143,7 +143,7 @@ class Debugger:
 
     # ---------------------------------------------------------------- waiting for stops
 
-    def _wait(self, want: Stops, resume: Callable[[], None]) -> Callable[[], None]:
+    def _wait(self, want: Stops | Outcome, resume: Callable[[], None]) -> Callable[[], None]:
         entry = want, resume
         self._waits.append(entry)
         self.stage.timer(("dap-stops", want.key), want.seconds)
@@ -158,7 +158,8 @@ class Debugger:
     def _check_waits(self) -> None:
         for entry in list(self._waits):
             want, resume = entry
-            if not any(self._may_stop(rank) for rank in want.ranks) and entry in self._waits:
+            may = self._may_stop if isinstance(want, Stops) else self.debuggees.is_stopped
+            if not any(may(rank) for rank in want.ranks) and entry in self._waits:
                 self._waits.remove(entry)
                 self.stage.cancel(("dap-stops", want.key))
                 resume()
@@ -339,7 +340,7 @@ class Debugger:
             self.debuggees.remove(rank)
         self.nodes.clear()
         self.tables.clear()
-        self.sources.cells.clear()
+        self.sources.clear()
         self.pinned = None
         self._check_waits()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conversation import Script
 from ..errors import RankLost
+from ..magics import what_runs
 from ..magics.wording import name_ranks
 from ..model import Rank
 from ..wants import silent
@@ -19,6 +20,7 @@ from .repair import ANOTHER_PORT, RELEASE
 if TYPE_CHECKING:
     from .debugger import Debugger
 
+OF_ONE = "pydevd"  # what it says of its process, among its capabilities
 ATTACHED = "already started"  # debugpy's answer to a second attach: the first one was slow
 
 
@@ -45,6 +47,8 @@ def broadcast(
 def bring_up(debugger: Debugger, ranks: Sequence[Rank]) -> Script:
     """Start the debuggers of idle ranks; returns their replies."""
     yield from learn_folders(debugger, ranks)
+    if prepare := debugger.stage.settings.debugging:
+        yield silent(tuple(ranks), prepare, ANSWER_SECONDS)
     arguments = debugger.initialize_arguments
     replies: dict[Rank, Reply] = yield broadcast(
         ranks, "initialize", arguments, seconds=START_SECONDS
@@ -56,7 +60,8 @@ def bring_up(debugger: Debugger, ranks: Sequence[Rank]) -> Script:
     for rank, reply in replies.items():
         if reply.success and rank in debugger.ranks.slots:
             debugger.debuggees.add(rank, debugger.ranks.slots[rank].generation)
-            debugger.capabilities = both(debugger.capabilities, reply.body)
+            told = {key: value for key, value in reply.body.items() if key != OF_ONE}
+            debugger.capabilities = both(debugger.capabilities, told)
     return replies
 
 
@@ -110,7 +115,8 @@ def join(debugger: Debugger) -> Script:
         if why := failures(replies, named=debugger.size > 1):
             debugger.say(f"the debugger does not reach all ranks: {why}")
         for code in list(debugger.sources.cells.values()):
-            yield broadcast(up, "dumpCell", {"code": code})
+            ran = what_runs(code, debugger.stage.settings.language)
+            yield broadcast(up, "dumpCell", {"code": ran})
     for path in debugger.store.paths:
         yield from send_breakpoints(debugger, path, {})
     for command in kept_commands(debugger):
@@ -149,14 +155,16 @@ def pass_on(debugger: Debugger, rank: Rank) -> Script:
 
 def send_breakpoints(debugger: Debugger, path: str, arguments: Mapping[str, Any]) -> Script:
     """All that clients want in a file, to each rank what can stop it there; returns why some failed."""
-    points = debugger.store.at(path)
+    sources, store = debugger.sources, debugger.store
+    same = [known for known in store.paths if sources.real(known) == sources.real(path)]
+    points = [point for known in same for point in store.at(known)]
     sent: dict[Rank, list[Breakpoint]] = {}
     requests: dict[Rank, Request] = {}
     for rank in debugger.live:
         mine = [(point, point.for_rank(rank, debugger.size)) for point in points]
         sent[rank] = [point for point, told in mine if told is not None]
         told = [told for _, told in mine if told is not None]
-        source = {**arguments.get("source", {}), "path": debugger.sources.own(rank, path)}
+        source = {**arguments.get("source", {}), "path": sources.own(rank, path)}
         lines = [item.get("line") for item in told]
         body = {**arguments, "source": source, "breakpoints": told, "lines": lines}
         requests[rank] = Request("setBreakpoints", body)

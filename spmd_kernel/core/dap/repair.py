@@ -31,7 +31,9 @@ def _spmd_repair():
 {_STATE}
         import debugpy
         debugpy.trace_this_thread(True)
-    except ImportError:
+        import pydevd
+        pydevd.get_global_debugger().threads_suspended_single_notification.spmd_mend()
+    except (ImportError, AttributeError):
         pass
     try:
         get_ipython().kernel.debugger.stopped_threads = set()

@@ -8,14 +8,20 @@ import sys
 from ..found import offered
 from .base import HELP_WORDS, Magic
 from .split import Plan, split
+from .split import what_runs as _what_runs
 
-__all__ = ["MAGICS", "Plan", "completions", "help_for", "split"]
+__all__ = ["MAGICS", "Plan", "completions", "help_for", "split", "what_runs"]
 
 
 MAGICS: dict[str, Magic] = {
     magic.token: magic for magic in offered(sys.modules[__name__], "MAGICS")
 }
 """By token: ``%processes``, ``%rank``, ``%%rank``, …"""
+
+
+def what_runs(code: str, language: str) -> str:
+    """The text that ranks get of a cell."""
+    return _what_runs(code, MAGICS, language) if "%" in code else code
 
 
 def help_for(name: str) -> str | None:

@@ -462,12 +462,28 @@ def test_a_rank_that_is_about_to_be_interrupted_is_not_told_to_go_on() -> None:
     cell_stopped(world)
     world.ask("interrupt_request", {}, channel="control")
     sent = world.debug("continue", threadId=1)
+    assert not sent.finished  # it does not show yet whether they go on by themselves
+    world.quiet()
     assert sent.reply["success"] and not any("continue" in commands(world, r) for r in (0, 1))
     world.settle()
     cell_stopped(world)
     world.debugged("next", threadId=1)  # right after: that interrupt is over
     assert all("next" in commands(world, rank) for rank in (0, 1))
     world.settle()
+
+
+def test_a_rank_that_an_interrupt_did_not_move_goes_on_with_the_next_continue() -> None:
+    """Its cell catches KeyboardInterrupt, and comes to a breakpoint after that."""
+    world = debugging(1)
+    cell = world.execute("x")
+    world.begin(world.ranks[0])
+    world.ask("interrupt_request", {}, channel="control")
+    world.stop(world.ranks[0])
+    world.quiet()
+    assert world.debugged("continue", threadId=1)["success"]
+    assert commands(world, 0).count("continue") == 1
+    world.settle()
+    assert cell.finished
 
 
 def test_stop_is_no_exception_to_look_at() -> None:
@@ -506,3 +522,30 @@ def test_disconnect_reaches_a_rank_that_does_not_answer() -> None:
     world.settle()
     assert all("disconnect" in commands(world, rank) for rank in (0, 1))
     assert not any(fake.debuggee.stopped for fake in world.ranks.values())
+
+
+# ---------------------------------------------------------------- cells with magics of ours
+
+
+def test_a_cell_with_a_magic_is_the_file_that_ranks_run() -> None:
+    world = debugging()
+    code, ran = "%%rank 0\nx", "# %%rank 0\nx"
+    path = body(world, "dumpCell", code=code)["sourcePath"]
+    assert path == f"{CELLS}{len(code)}.py"
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}])
+    fake = world.ranks[0].debuggee
+    own = f"{fake.prefix}{len(ran)}.py"
+    assert fake.lines == {own: [{"line": 2}]}
+    sources = world.hub.debugger.sources
+    assert sources.canonical(0, own) == path and sources.own(0, path) == own
+    # The same text as a cell of its own is the same file in ranks: it has the breakpoints of both.
+    other = body(world, "dumpCell", code=ran)["sourcePath"]
+    points = body(world, "setBreakpoints", source={"path": other}, breakpoints=[{"line": 1}])
+    assert [point["line"] for point in points["breakpoints"]] == [1]
+    assert fake.lines == {own: [{"line": 2}, {"line": 1}]}
+    assert sources.canonical(0, own) == other
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[])
+    assert fake.lines == {own: [{"line": 1}]}
+    assert world.debugged("disconnect")["success"]
+    assert sources.canonical(0, own) == other == sources.placed(0, own)
+    assert sources.own(0, path) != own

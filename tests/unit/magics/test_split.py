@@ -13,7 +13,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from spmd_kernel.core.errors import UsageError
 from spmd_kernel.core.magics import MAGICS
 from spmd_kernel.core.magics.base import Call
-from spmd_kernel.core.magics.split import PYTHON_BODIES, Plan, split
+from spmd_kernel.core.magics.split import PYTHON_BODIES, Plan, split, what_runs
 
 BARE = {magic.name for magic in MAGICS.values()}
 FOUR = Call("%processes", "4")
@@ -306,3 +306,19 @@ def test_strings_are_untouched(text):
         for prefix in ("", "r", "f", "Rb"):
             code = f"x = {prefix}{quote}{text}\n%processes 4\n{quote}\n"
             assert split(code, MAGICS) == Plan((), code)
+
+
+@pytest.mark.parametrize(
+    ("code", "ran"),
+    [
+        ("x = 1", "x = 1"),
+        ("%time x", "%time x"),
+        ("%%rank 0\nx", "# %%rank 0\nx"),
+        ("%processes 2\n\n%%timeout 5\nx", "# %processes 2\n\n# %%timeout 5\nx"),
+        ("%processes 2\nx", "# %processes 2\nx"),
+        ("%processes 2", "%processes 2"),  # nothing
+        ("x\n%processes 2", "x\n%processes 2"),  # an error
+    ],
+)
+def test_the_text_that_ranks_get(code: str, ran: str) -> None:
+    assert what_runs(code, MAGICS) == ran

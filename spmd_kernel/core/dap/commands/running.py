@@ -7,16 +7,26 @@ from typing import Any
 from ...conversation import Script
 from ...errors import RankLost, UsageError
 from ...model import Rank
-from ..base import Ask, Call, Command, Reply, Request
-from ..ids import MAIN
-from ..lifecycle import failures
+from ..base import Ask, Call, Command, Outcome, Reply, Request
+from ..lifecycle import broadcast, failures
 from ..routing import require_started
+
+TRIES = 5  # they may be interrupted again meanwhile (`ladder`)
+AFTER = 0.01  # seconds: then the time of doubt is over
+ALL_THREADS = "*"  # of a rank: they stop and go on together, as debugpy's adapter has it
 
 
 def _resume(call: Call) -> Script:
-    """Only ranks that are stopped hear of it: one that is not would never answer anything again."""
+    """Only ranks that are stopped hear of it: one that is not would never answer anything again.
+
+    It waits for ranks of which it does not show yet whether an interrupt ends their stop.
+    """
     require_started(call)
     debugger = call.debugger
+    for _ in range(TRIES):
+        if doubts := debugger.debuggees.in_doubt(debugger.stage.at):
+            seconds = max(doubts.values()) + AFTER
+            yield Outcome(tuple(doubts), seconds, debugger.next_key())
     named = _named(call)
     targets = debugger.debuggees.resumable(debugger.stage.at)
     if call.arguments.get("singleThread") is True:
@@ -31,7 +41,8 @@ def _resume(call: Call) -> Script:
     for rank, stop in left.items():
         debugger.drop(rank)
         tid = named[1] if named is not None and named[0] == rank else stop.tid
-        requests[rank] = Request(call.command, {**rest, "threadId": tid})
+        told = tid if steps else ALL_THREADS
+        requests[rank] = Request(call.command, {**rest, "threadId": told})
     for session in debugger.sessions:
         session.policy.resumed(targets)
     if steps and len(targets) == 1 and debugger.debuggees.stopped:
@@ -63,11 +74,7 @@ def _pause(call: Call) -> Script:
         running = [rank for rank in running if rank == named[0]]
     if not running:
         raise UsageError("no rank runs a cell that could be paused")
-    requests: dict[Rank, Request] = {}
-    for rank in running:
-        tid = named[1] if named is not None and named[0] == rank else MAIN
-        requests[rank] = Request("pause", {"threadId": tid})
-    replies: dict[Rank, Reply] = yield Ask(requests)
+    replies: dict[Rank, Reply] = yield broadcast(running, "pause", {"threadId": ALL_THREADS})
     if not any(reply.success for reply in replies.values()):
         raise RankLost(failures(replies, named=debugger.size > 1))
     return None
