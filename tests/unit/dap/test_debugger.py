@@ -236,6 +236,28 @@ def test_a_pinned_rank_has_the_focus() -> None:
     assert "no rank" in fails(world, "spmdFocus", rank=7)
 
 
+def test_who_is_stopped_and_where() -> None:
+    world = debugging(4)
+    assert {entry["state"] for entry in body(world, "spmdRanks")["ranks"]} == {"running"}
+    cell_stopped(world, 1, 2)
+    world.ranks[2].debuggee.silent.add("stackTrace")
+    world.die(world.ranks[3])
+    world.quiet()
+    heard = len(commands(world, 0))
+    found = body(world, "spmdRanks")
+    assert (found["focus"], found["pinned"]) == (1, None)
+    assert [(r["state"], r["threadId"], r["reason"]) for r in found["ranks"]] == [
+        ("running", None, None),
+        ("stopped", thread_id(1, 1), "breakpoint"),
+        ("stopped", thread_id(2, 1), "breakpoint"),
+        ("dead", None, None),
+    ]
+    places = [entry["place"] for entry in found["ranks"]]
+    assert places[0] is places[2] is places[3] is None
+    assert (places[1]["name"], places[1]["line"]) == ("f", 4)
+    assert len(commands(world, 0)) == heard
+
+
 def test_a_stop_that_is_older_than_the_continued_before_it() -> None:
     world = debugging(2)
     world.execute("x")
@@ -388,6 +410,7 @@ def test_all_ranks_scope() -> None:
         ("a", "0: 0 | 1-2: 1"),
         ("d", "{}"),
     ]
+    assert ["type" in row for row in rows] == [False, False, True]  # see `all_ranks._type`
     groups = body(world, "variables", variablesReference=rows[1]["variablesReference"])
     assert [row["name"] for row in groups["variables"]] == ["rank 0", "ranks 1-2"]
     inner = body(world, "variables", variablesReference=rows[2]["variablesReference"])
