@@ -38,10 +38,13 @@ def test_a_stop_in_the_debugger_is_a_change() -> None:
     world = start(2)
     world.debugged("initialize")
     world.debugged("attach")
+    world.quiet()
     open_comm(world)
-    world.execute("f()")
     world.at += 1
+    world.execute("f()")
     world.stop(world.ranks[1])
+    world.at += 1
+    world.fire(TIMER)
     world.at += 1
     world.tell_event(world.ranks[1])
     *_, change = pushed(world)
