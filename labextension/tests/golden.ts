@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { IDebugRanks } from '../src/protocol/debug';
 
 // Compiled to labextension/build/test/tests.
 const FOLDER = join(__dirname, '../../../../tests/golden');
@@ -22,6 +23,10 @@ export function recorded(): IRecorded[] {
 
 export function labels(): [line: string, ranks: number[] | null, rest: string][] {
   return read(join(FOLDER, 'labels', 'labels.json')) as ReturnType<typeof labels>;
+}
+
+export function debugRanks(): IDebugRanks {
+  return read(join(FOLDER, 'debug', 'ranks.json')) as IDebugRanks;
 }
 
 function read(path: string): object {

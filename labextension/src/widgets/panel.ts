@@ -113,7 +113,8 @@ export class RanksPanel extends Widget {
     this._head.textContent = headline(status);
     const dead = status.ranks.some(rank => rank.state === 'dead');
     (this._buttons.lastElementChild as HTMLElement).hidden = !dead;
-    const slow = new Set(slowRanks(status, now));
+    const slow = new Set(slowRanks(status, now)); // but those that the debugger holds
+    status.ranks.forEach(rank => rank.stopped && slow.delete(rank.rank));
     const columns = columnsOf(status);
     this._table.replaceChildren(
       heading(columns),
@@ -124,7 +125,8 @@ export class RanksPanel extends Widget {
   private _row(rank: IRank, columns: IColumns, now: number, slow: boolean): HTMLElement {
     const row = document.createElement('tr');
     row.className = `spmd-mod-${rank.state}${slow ? ' spmd-mod-slow' : ''}`;
-    const state = slow && rank.state === 'busy' ? 'slow' : rank.state;
+    const busy = rank.stopped ? 'stopped' : slow ? 'slow' : rank.state;
+    const state = rank.state === 'busy' ? busy : rank.state;
     const cells = [`${rank.rank}`, state, seconds(secondsOf(rank, now)), bytes(rank.rss)];
     if (columns.gpu) {
       cells.push(bytes(rank.gpu_memory));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from spmd_kernel.core.dap.ids import thread_id
@@ -11,6 +12,7 @@ from spmd_kernel.core.model import KeepSource, ToRank
 from ...world import World, start
 
 CELLS = "/tmp/cells/"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def debugging(size: int = 2) -> World:
@@ -236,26 +238,39 @@ def test_a_pinned_rank_has_the_focus() -> None:
     assert "no rank" in fails(world, "spmdFocus", rank=7)
 
 
+def test_a_pinned_rank_is_waited_for() -> None:
+    world = debugging(3)
+    world.debugged("spmdFocus", rank=2)
+    world.execute("f()")
+    for rank in (2, 0, 1):
+        world.begin(world.ranks[rank])
+    world.stop(world.ranks[0])
+    world.stop(world.ranks[1])
+    world.quiet()
+    assert told(world) == []
+    world.stop(world.ranks[2])
+    world.quiet()
+    assert told(world) == [("stopped", 2)]
+    world.debugged("continue", threadId=1)
+    world.stop(world.ranks[0])
+    world.quiet()
+    assert told(world)[1:] == [("continued", 2)]
+    world.fire(("dap", "jupyter"))
+    assert told(world)[2:] == [("stopped", 0)]  # it does not come
+
+
 def test_who_is_stopped_and_where() -> None:
     world = debugging(4)
     assert {entry["state"] for entry in body(world, "spmdRanks")["ranks"]} == {"running"}
-    cell_stopped(world, 1, 2)
+    cell_stopped(world, 1)
+    world.stop(world.ranks[2], "exception")
     world.ranks[2].debuggee.silent.add("stackTrace")
     world.die(world.ranks[3])
     world.quiet()
+    world.debugged("spmdFocus", rank=1)
     heard = len(commands(world, 0))
-    found = body(world, "spmdRanks")
-    assert (found["focus"], found["pinned"]) == (1, None)
-    assert [(r["state"], r["threadId"], r["reason"]) for r in found["ranks"]] == [
-        ("running", None, None),
-        ("stopped", thread_id(1, 1), "breakpoint"),
-        ("stopped", thread_id(2, 1), "breakpoint"),
-        ("dead", None, None),
-    ]
-    places = [entry["place"] for entry in found["ranks"]]
-    assert places[0] is places[2] is places[3] is None
-    assert (places[1]["name"], places[1]["line"]) == ("f", 4)
-    assert len(commands(world, 0)) == heard
+    assert body(world, "spmdRanks") == json.loads((GOLDEN / "debug" / "ranks.json").read_text())
+    assert len(commands(world, 0)) == heard  # what runs is asked nothing
 
 
 def test_a_stop_that_is_older_than_the_continued_before_it() -> None:
