@@ -30,7 +30,8 @@ export class Debugging implements IDebugging {
     _service.sessionChanged.connect(this._look, this);
     _service.eventMessage.connect(this._ask, this);
     _service.model.titleChanged.connect(this._look, this);
-    _service.model.callstack.framesChanged.connect(this._show, this);
+    _service.model.callstack.framesChanged.connect(this._onFrames, this);
+    _service.model.variables.changed.connect(this._onVariables, this);
     _notebooks.currentChanged.connect(this._look, this);
     _notebooks.added.connect((_, notebook) => notebook.changed.connect(this._look, this));
     _notebooks.forEach(notebook => notebook.changed.connect(this._look, this));
@@ -93,6 +94,27 @@ export class Debugging implements IDebugging {
         this._told = null; // the kernel ends, or is an older one
       }
       this._show();
+    }
+  }
+
+  /** After an evaluation Lab empties the variables, and fills them only if the frame is another one. */
+  private _onFrames(): void {
+    const { callstack, variables } = this._service.model;
+    const { frame, frames } = callstack;
+    const same = frames.find(each => each.id === frame?.id);
+    if (same && same !== frame && variables.scopes.length === 0 && this._notebook) {
+      callstack.frame = same;
+    }
+    this._show();
+  }
+
+  /** The globals of idle ranks, asked for a moment before one stopped, take the place of its frame's. */
+  private _onVariables(): void {
+    const { callstack, stoppedThreads, variables } = this._service.model;
+    const { frame, frames } = callstack;
+    const late = variables.scopes.length === 1 && this.rows.length > 0; // a frame's are three
+    if (late && stoppedThreads.size > 0 && frame && frames.includes(frame)) {
+      callstack.frame = frame;
     }
   }
 

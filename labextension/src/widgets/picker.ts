@@ -1,5 +1,6 @@
 /** The list of ranks above the debugger's panels: which are stopped, and which of them is shown. */
 
+import { MessageLoop } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import type { IRow } from '../protocol/debug';
@@ -39,6 +40,9 @@ export class RankPicker extends Widget {
 
   /** Rows stay the same nodes, or the one that has the focus would lose it at every step. */
   private _draw(rows: readonly IRow[]): void {
+    if (this._list.children.length !== rows.length) {
+      this._resize();
+    }
     while (this._list.children.length > rows.length) {
       this._list.lastElementChild!.remove();
     }
@@ -48,6 +52,14 @@ export class RankPicker extends Widget {
       fill(node as HTMLElement, row, index === current);
     });
     this._list.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' });
+  }
+
+  /** The panels below do not see by themselves that they have less room. */
+  private _resize(): void {
+    const bar = this.parent?.parent;
+    if (bar) {
+      MessageLoop.postMessage(bar, Widget.ResizeMessage.UnknownSize);
+    }
   }
 
   private readonly _onClick = (event: MouseEvent): void => {

@@ -76,6 +76,20 @@ def test_initialize_is_refused_at_once_if_a_rank_is_busy() -> None:
     assert all(commands(world, rank) == [] for rank in (0, 1))
 
 
+def test_a_client_that_has_just_left_may_wait_for_the_cell() -> None:
+    world = debugging(2)
+    cell = cell_stopped(world)
+    assert world.debugged("disconnect")["success"]
+    again = world.debug("initialize")
+    world.settle()
+    assert cell.reply["status"] == "ok"
+    assert again.reply["success"]
+    world.debugged("disconnect")
+    world.execute("x")
+    world.debugged("debugInfo")
+    assert "is running" in fails(world, "initialize")
+
+
 def test_a_cell_waits_for_initialize() -> None:
     world = start(2)
     world.debug("initialize")
@@ -436,6 +450,7 @@ def test_all_ranks_scope() -> None:
     assert body(world, "evaluate", expression="x", frameId=frame["id"])["result"] == "x@0"
     world.debugged("continue", threadId=1)
     world.quiet()
+    assert world.debugged("scopes", frameId=frame["id"])["body"] == {"scopes": []}  # for JupyterLab
     for row in (scopes[0], scopes[2], rows[1]):
         number = row["variablesReference"]
         assert fails(world, "variables", variablesReference=number).startswith("stale variable")

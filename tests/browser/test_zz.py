@@ -1,0 +1,16 @@
+from .test_debugger import *
+def test_stock(open_notebook):
+    notebook = open_notebook("def f(a):\n    b = a\n    return b\nf(3)", kernel="python3")
+    notebook.page.context.set_default_timeout(10000)
+    debugger = Debugger(notebook)
+    debugger.open()
+    debugger.breakpoint(0, 3)
+    notebook.run(0, wait=False)
+    expect(debugger.frames).to_have_count(2)
+    expect(debugger.value("b")).to_have_text("3")
+    for b in debugger.bar.get_by_role("button").all(): print(b.get_attribute("aria-label"), b.get_attribute("title"), b.inner_text())
+    c = debugger.evaluate("a + 5")
+    expect(c.locator(".jp-OutputArea-output")).to_have_text(["8"])
+    notebook.page.wait_for_timeout(2000)
+    print(debugger.bar.locator(".jp-DebuggerVariables-name").count())
+    notebook.shot("stock")
