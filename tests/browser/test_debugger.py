@@ -8,10 +8,10 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from .lab import DEADLINE, Notebook
-from .test_lab import PRELUDE
+from .test_lab import PRELUDE, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -56,12 +56,12 @@ class Debugger:
         self.bar.wait_for()
 
     def variable(self, name: str) -> Locator:
-        """A row of the tree of variables; its value is behind the colon."""
-        named = self.page.locator(".jp-DebuggerVariables-name", has_text=re.compile(f"^{name}$"))
-        return self.bar.locator(".jp-TreeItem", has=named).first
+        """A row of the tree of variables."""
+        named = f'> .jp-DebuggerVariables-name:text-is("{name}")'
+        return self.bar.locator(f".jp-TreeItem:has({named})")
 
     def value(self, name: str) -> Locator:
-        return self.variable(name).locator(".jp-DebuggerVariables-detail").first
+        return self.variable(name).locator("> .jp-DebuggerVariables-detail")
 
     def scope(self, name: str) -> None:
         self.bar.get_by_label("Scope", exact=True).select_option(name)
@@ -79,6 +79,12 @@ class Debugger:
     def do(self, name: str) -> None:
         """A button over the call stack: Continue, Next, Step In …"""
         self.bar.get_by_role("button", name=re.compile(f"^{name} ")).click()
+
+    def pause_on(self, exceptions: str) -> None:
+        command = (
+            f"app.commands.execute('debugger:pause-on-exceptions', {{ filter: '{exceptions}' }})"
+        )
+        self.notebook._do(f"await {command}")
 
     def evaluate(self, *codes: str) -> Locator:
         """Type into the debug console; what it shows."""
@@ -104,7 +110,6 @@ class Debugger:
 def test_one_looks_at_the_rank_that_one_chooses(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("%processes 3", PRELUDE, TRAIN)
     page = notebook.page
-    page.on("console", lambda m: print("CONSOLE", m.type, m.text[:300]) if m.type in ("error", "warning") else None)
     notebook.run(0)
     notebook.run(1)
     debugger = Debugger(notebook)
@@ -129,14 +134,20 @@ def test_one_looks_at_the_rank_that_one_chooses(open_notebook: OpenNotebook) -> 
     expect(debugger.value("loss")).to_have_text("1.5")
 
     debugger.scope("All ranks")
-    expect(debugger.value("\\(where\\)")).to_have_text("train:3")
+    expect(debugger.value("(where)")).to_have_text("train:3")
     expect(debugger.value("loss")).to_have_text("0: 0.5 | 1: 1.5 | 2: 2.5")
-    debugger.variable("loss").press("ArrowRight")
-    expect(debugger.value("rank 2")).to_have_text("2.5")
-    expect(debugger.value("step")).to_have_text("6")
-    notebook.shot("debugger-all")
 
-    for line, place in ((4, "train"), (6, "<module>")):
+    def expand() -> None:
+        """Lab draws the rows anew a moment after the notebook has come to the front again."""
+        debugger.variable("loss").press("ArrowRight")
+        expect(debugger.value("rank 2")).to_have_text("2.5", timeout=4000)
+
+    until(expand, attempts=5)
+    expect(debugger.value("step")).to_have_text("6")
+    expect(debugger.frames.first).to_contain_text("Cell [*]:3")
+    notebook.side_shot("debugger")
+
+    for line, place in ((4, "train"), (7, "<module>")):
         before = heard("stopped")
         debugger.do("Next")
         expect(debugger.ranks).to_have_text([f"rank {rank}{place}:{line}" for rank in range(3)])
@@ -149,6 +160,9 @@ def test_one_looks_at_the_rank_that_one_chooses(open_notebook: OpenNotebook) -> 
     expect(debugger.ranks).to_have_text(["rank 0idle", "rank 1idle", "rank 2idle"])
 
     notebook.restart()
+    page.wait_for_function("heard.includes('initialized')")
+    expect(debugger.ranks).to_have_count(0)
+    notebook.run(0)
     expect(debugger.ranks).to_have_text(["rank 0idle", "rank 1idle", "rank 2idle"], timeout=LONG)
     notebook.run(1)
     notebook.run(2, wait=False)
@@ -156,7 +170,6 @@ def test_one_looks_at_the_rank_that_one_chooses(open_notebook: OpenNotebook) -> 
     debugger.ranks.nth(2).click()
     expect(debugger.frames.first).to_contain_text("train [rank 2]")
     notebook.command("docmanager:save")
-    notebook.shot("debugger-restarted")
 
     page.goto("about:blank")
     notebook.open()
@@ -191,15 +204,16 @@ def test_one_rank_fails_another_one_dies(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("%processes 3", PIDS, ONE_FAILS, STOP, "%processes 1")
     (notebook.lab.work / "enough").unlink(missing_ok=True)
     page = notebook.page
-    page.on("console", lambda m: print("CONSOLE", m.type, m.text[:300]) if m.type in ("error", "warning") else None)
     notebook.run(0)
     notebook.run(1)
     pids = [int(line.split()[-1]) for line in sorted(notebook.lines(1))]
     debugger = Debugger(notebook)
     debugger.open()
-    notebook._do("await app.commands.execute('debugger:pause-on-exceptions', {filter: 'userUnhandled'})")
+    debugger.pause_on("userUnhandled")
     notebook.run(2, wait=False)
-    expect(debugger.ranks).to_have_text(["rank 0running", re.compile("rank 1<module>:4 · exception"), "rank 2running"])
+    expect(debugger.ranks).to_have_text(
+        ["rank 0running", "rank 1<module>:4 · exception", "rank 2running"]
+    )
     expect(debugger.frames.first).to_contain_text("[rank 1]")
     notebook.shot("debugger-exception")
     notebook.dark()
@@ -225,6 +239,65 @@ def test_one_rank_fails_another_one_dies(open_notebook: OpenNotebook) -> None:
     notebook.run(4)
     expect(debugger.ranks).to_have_count(0)
     expect(debugger.button).to_have_attribute("aria-pressed", "true")
+
+
+HELPER = """\
+def helped(number):
+    doubled = 2 * number
+    return doubled
+"""
+CALL = """\
+import helper
+helper.helped(rank)
+helper.helped(10 + rank)
+"""
+
+
+@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+def test_a_breakpoint_in_a_module(open_notebook: OpenNotebook, front_end: str) -> None:
+    notebook = open_notebook("%processes 2", PRELUDE, CALL, front_end=front_end)
+    (notebook.lab.work / "helper.py").write_text(HELPER)
+    notebook.run(0)
+    notebook.run(1)
+    debugger = Debugger(notebook)
+    debugger.open()
+    debugger.breakpoint(2, 2)
+    notebook.run(2, wait=False)
+    expect(debugger.ranks).to_have_text(["rank 0<module>:2", "rank 1<module>:2"])
+    debugger.ranks.nth(1).click()
+    debugger.do("Step In")
+    expect(debugger.ranks).to_have_text(["rank 0helped:2", "rank 1helped:2"])
+    expect(debugger.frames.first).to_contain_text("helped [rank 1]")
+    expect(debugger.value("number")).to_have_text("1")
+    notebook.shot(f"debugger-module-{front_end}")
+    if front_end == "lab":  # the module is beside the notebook now
+        gutter = notebook.page.locator(".jp-FileEditor, .jp-Debugger-sources").last
+        gutter.locator(".cm-breakpoint-gutter .cm-gutterElement").nth(3).click()
+        expect(debugger.points).to_have_count(2)
+        debugger.do("Continue")
+        expect(debugger.ranks).to_have_text(["rank 0helped:3", "rank 1helped:3"])
+        debugger.do("Continue")
+        expect(debugger.value("number")).to_have_text("11")
+        expect(debugger.ranks).to_have_text(["rank 0helped:3", "rank 1helped:3"])
+    debugger.do("Continue")
+    notebook.wait_done(2)
+
+
+def test_without_a_debugger_all_else_is_there(open_notebook: OpenNotebook, page: Page) -> None:
+    off = '"@jupyterlab/debugger-extension"'
+
+    def disable(route: Route) -> None:
+        answer = route.fetch()
+        body = re.sub(r'("disabledExtensions": \[)', rf"\1{off}, ", answer.text())
+        assert off in body
+        route.fulfill(response=answer, body=body.replace(f"{off}, ]", f"{off}]"))
+
+    page.route("**/lab/tree/*", disable)
+    notebook = open_notebook("%processes 2", PRELUDE + "print(rank)")
+    expect(page.locator(".jp-DebuggerBugButton")).to_have_count(0)
+    notebook.run(0)
+    notebook.run(1)
+    expect(notebook.cell(1).get_by_role("tab")).to_have_text(["All", "0", "1"])
 
 
 @pytest.mark.parametrize("kernel", ["spmd-python3", "python3"])
