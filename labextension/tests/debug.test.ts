@@ -79,7 +79,8 @@ test('what makes an answer old', () => {
     status({}, { stopped: 'step' }),
     status({}, { state: 'idle' }),
     status({}, { generation: 1 }),
-    status({}, {}, {})
+    status({}, {}, {}),
+    { ...status({}, {}), state: 'idle' as const }
   ]) {
     assert.notEqual(signature(other), before);
   }

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from .lab import DEADLINE, Notebook
 from .test_lab import PRELUDE, until
@@ -203,7 +203,6 @@ print(x)
 def test_one_rank_fails_another_one_dies(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("%processes 3", PIDS, ONE_FAILS, STOP, "%processes 1")
     (notebook.lab.work / "enough").unlink(missing_ok=True)
-    page = notebook.page
     notebook.run(0)
     notebook.run(1)
     pids = [int(line.split()[-1]) for line in sorted(notebook.lines(1))]
@@ -265,6 +264,7 @@ def test_a_breakpoint_in_a_module(open_notebook: OpenNotebook, front_end: str) -
     notebook.run(2, wait=False)
     expect(debugger.ranks).to_have_text(["rank 0<module>:2", "rank 1<module>:2"])
     debugger.ranks.nth(1).click()
+    expect(debugger.frames.first).to_contain_text("<module> [rank 1]")
     debugger.do("Step In")
     expect(debugger.ranks).to_have_text(["rank 0helped:2", "rank 1helped:2"])
     expect(debugger.frames.first).to_contain_text("helped [rank 1]")
@@ -284,15 +284,14 @@ def test_a_breakpoint_in_a_module(open_notebook: OpenNotebook, front_end: str) -
 
 
 def test_without_a_debugger_all_else_is_there(open_notebook: OpenNotebook, page: Page) -> None:
-    off = '"@jupyterlab/debugger-extension"'
-
-    def disable(route: Route) -> None:
-        answer = route.fetch()
-        body = re.sub(r'("disabledExtensions": \[)', rf"\1{off}, ", answer.text())
-        assert off in body
-        route.fulfill(response=answer, body=body.replace(f"{off}, ]", f"{off}]"))
-
-    page.route("**/lab/tree/*", disable)
+    page.add_init_script("""document.addEventListener('readystatechange', () => {
+        const node = document.getElementById('jupyter-config-data');
+        if (document.readyState === 'interactive' && node) {
+            const config = JSON.parse(node.textContent);
+            config.disabledExtensions = ['@jupyterlab/debugger-extension'];
+            node.textContent = JSON.stringify(config);
+        }
+    });""")
     notebook = open_notebook("%processes 2", PRELUDE + "print(rank)")
     expect(page.locator(".jp-DebuggerBugButton")).to_have_count(0)
     notebook.run(0)

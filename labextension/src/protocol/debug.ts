@@ -94,5 +94,6 @@ function whereabouts({ place, reason }: IDebugRank): string {
 /** What of a status makes the answer an old one. */
 export function signature(status: IStatus | null): string {
   const ranks = status?.ranks ?? [];
-  return ranks.map(r => `${r.generation} ${r.state} ${r.stopped ?? ''}`).join('\n');
+  const lines = ranks.map(r => `${r.generation} ${r.state} ${r.stopped ?? ''}`);
+  return [status?.state, ...lines].join('\n'); // new ranks have a debugger when the kernel is idle again
 }

@@ -252,6 +252,22 @@ def test_a_pinned_rank_has_the_focus() -> None:
     assert "no rank" in fails(world, "spmdFocus", rank=7)
 
 
+def test_what_is_set_while_no_rank_lives_is_for_those_to_come() -> None:
+    world = debugging(2)
+    for fake in list(world.ranks.values()):
+        world.die(fake)
+    world.quiet()
+    told = body(world, "setBreakpoints", source={"path": "/m.py"}, breakpoints=[{"line": 4}])
+    assert [point["verified"] for point in told["breakpoints"]] == [False]
+    assert world.debugged("setExceptionBreakpoints", filters=["raised"])["success"]
+    world.run("%restart dead")
+    world.quiet()
+    for fake in world.ranks.values():
+        heard = {request["command"]: request["arguments"] for request in fake.debuggee.heard}
+        assert heard["setBreakpoints"]["lines"] == [4]
+        assert heard["setExceptionBreakpoints"]["filters"] == ["raised"]
+
+
 def test_a_pinned_rank_is_waited_for() -> None:
     world = debugging(3)
     world.debugged("spmdFocus", rank=2)
