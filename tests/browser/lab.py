@@ -348,7 +348,7 @@ class Notebook:
     def side_shot(self, name: str) -> None:
         """A picture for the documentation of a side bar and the page beside it."""
         size = self.page.viewport_size
-        self.page.set_viewport_size({"width": 1000, "height": 640})
+        self.page.set_viewport_size({"width": 1000, "height": 740})
         self.command("application:toggle-left-area")
         self.shot(name)
         self.command("application:toggle-left-area")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from spmd_kernel.core.dap.ids import thread_id
+from spmd_kernel.core.dap.recent import murmur2
+from spmd_kernel.core.dap.sources import SEED
 from spmd_kernel.core.model import KeepSource, ToRank
 
 from ...world import World, start
@@ -250,6 +252,17 @@ def test_a_pinned_rank_has_the_focus() -> None:
     world.debugged("spmdFocus", rank=2)
     assert told(world) == [("stopped", 0), ("stopped", 2)]
     assert "no rank" in fails(world, "spmdFocus", rank=7)
+
+
+def test_breakpoints_of_an_earlier_kernel_in_a_cell_whose_file_is_not_there() -> None:
+    world = debugging(2)
+    path = f"{CELLS}{murmur2(b'f()', SEED)}.py"
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[{"line": 1}])
+    world.run("f()")
+    for fake in world.ranks.values():
+        assert fake.debuggee.cells == ["f()"]
+        order = [request["command"] for request in fake.debuggee.heard]
+        assert order[-2:] == ["dumpCell", "setBreakpoints"]
 
 
 def test_what_is_set_while_no_rank_lives_is_for_those_to_come() -> None:
