@@ -85,7 +85,8 @@ def from_environment(
         kept_outputs=_kept_outputs(environ),
         stream_limit=_stream_limit(environ),
         spill_folder=spill_folder(environ, platform),
-        cells=os.path.join(tempfile.gettempdir(), f"spmd_kernel_cells_{os.getuid()}", ""),
+        # JupyterLab calls a file "Cell [3]" if there is "ipykernel_" in its path.
+        cells=os.path.join(tempfile.gettempdir(), f"spmd_ipykernel_cells_{os.getuid()}", ""),
         front={name: connection[name] for c in CHANNELS if (name := f"{c}_port") in connection},
     )
     return Start(settings, connection_file, kernelspec, own.get("--record") or None)

@@ -1,3 +1,4 @@
+import { debugging } from './plugins/debugging';
 import { notebooks } from './plugins/notebooks';
 import { panel } from './plugins/panel';
 import { processes } from './plugins/processes';
@@ -5,4 +6,4 @@ import { restore } from './plugins/restore';
 import { tabs } from './plugins/tabs';
 
 export * from './tokens';
-export default [notebooks, tabs, processes, panel, restore];
+export default [notebooks, tabs, processes, panel, restore, debugging];

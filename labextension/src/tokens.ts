@@ -4,6 +4,7 @@ import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { IOutputModel } from '@jupyterlab/rendermime';
 import { Token } from '@lumino/coreutils';
 import type { ISignal } from '@lumino/signaling';
+import type { IRow } from './protocol/debug';
 import type { IStatus } from './protocol/status';
 import type { Choice } from './protocol/text';
 
@@ -55,6 +56,15 @@ export interface INotebooks {
   readonly currentChanged: ISignal<INotebooks, void>;
   of(panel: NotebookPanel): INotebookRanks;
   forEach(visit: (notebook: INotebookRanks) => void): void;
+}
+
+/** The ranks of the kernel that is being debugged. */
+export interface IDebugging {
+  /** Empty: nothing to choose from. */
+  readonly rows: readonly IRow[];
+  readonly changed: ISignal<IDebugging, void>;
+  /** The rank that is shown from now on, whenever it is stopped. Rejects with a `Refusal`. */
+  choose(rank: number): Promise<void>;
 }
 
 export const INotebooks = new Token<INotebooks>(

@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { IDebugRanks } from '../src/protocol/debug';
 import type { IStatusMessage } from '../src/protocol/status';
 
 // Compiled to labextension/build/test/tests.
@@ -27,6 +28,10 @@ export function labels(): [line: string, ranks: number[] | null, rest: string][]
 
 export function pushed(name: string): IStatusMessage[] {
   return read(join(FOLDER, 'status', `${name}.json`)) as IStatusMessage[];
+}
+
+export function debugRanks(): IDebugRanks {
+  return read(join(FOLDER, 'debug', 'ranks.json')) as IDebugRanks;
 }
 
 function read(path: string): object {

@@ -72,6 +72,11 @@ class Desk:
     def busy_since(self, rank: Rank) -> float | None:
         return self._hub.group.slots[rank].busy_since
 
+    def stopped(self, rank: Rank) -> str | None:
+        """Why the debugger has stopped it."""
+        stop = self._hub.debugger.debuggees.stop_of(rank)
+        return stop.reason if stop is not None else None
+
     def waiting(self, msg_id: str) -> bool:
         return self._hub.cells.is_queued(msg_id) or self._hub.is_held(msg_id)
 

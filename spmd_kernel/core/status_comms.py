@@ -189,5 +189,5 @@ def _changes_nothing(event: Event) -> bool:
     return (
         isinstance(event, FromRank)
         and event.channel == "iopub"
-        and event.message.msg_type != "status"
+        and event.message.msg_type not in ("status", "debug_event")
     )

@@ -371,6 +371,15 @@ class Notebook:
             self.command("application:toggle-left-area")
         self.page.set_viewport_size(size)
 
+    def side_shot(self, name: str) -> None:
+        """A picture for the documentation of a side bar and the page beside it."""
+        size = self.page.viewport_size
+        self.page.set_viewport_size({"width": 1000, "height": 740})
+        self.command("application:toggle-left-area")
+        self.shot(name)
+        self.command("application:toggle-left-area")
+        self.page.set_viewport_size(size)
+
     def long_shot(self, name: str, height: int) -> None:
         """A picture of all cells, in a window so high (pixels) that none is out of view."""
         size = self.page.viewport_size

@@ -536,7 +536,7 @@ def test_a_page_that_is_reloaded_is_told_all(two: Dap) -> None:
     assert info["isStarted"] and info["stoppedThreads"][0] == first
     assert set(info["stoppedThreads"]) == {thread(0), thread(1)}
     assert info["breakpoints"] == [{"source": path, "breakpoints": [{"line": 4}]}]
-    assert re.fullmatch(r".*/spmd_kernel_cells_\d+/", info["tmpFilePrefix"])
+    assert re.fullmatch(r".*/spmd_ipykernel_cells_\d+/", info["tmpFilePrefix"])
     assert Path(path).read_text() == CODE
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     two.ok("continue", threadId=info["stoppedThreads"][0])

@@ -12,6 +12,8 @@ export interface IRank {
   readonly busy_since: number | null;
   readonly last_seconds: number | null;
   readonly cause: string | null;
+  /** Why the debugger has stopped it. */
+  readonly stopped?: string | null;
   readonly cpu?: number | null;
   readonly rss?: number | null;
   readonly gpu_memory?: number | null;

@@ -19,7 +19,8 @@ export interface ITable {
 
 export function tableOf(status: IStatus, now: number): ITable {
   const hasGpu = status.ranks.some(rank => rank.gpu_memory != null);
-  const slow = new Set(slowRanks(status, now));
+  const slow = new Set(slowRanks(status, now)); // but those that the debugger holds
+  status.ranks.forEach(rank => rank.stopped && slow.delete(rank.rank));
   return {
     heads: ['rank', 'state', 'pid', 'cell', 'memory', ...(hasGpu ? ['GPU'] : [])],
     rows: status.ranks.map(rank => rowOf(rank, slow.has(rank.rank), hasGpu, now))
@@ -27,9 +28,10 @@ export function tableOf(status: IStatus, now: number): ITable {
 }
 
 function rowOf(rank: IRank, isSlow: boolean, hasGpu: boolean, now: number): IRow {
+  const busy = rank.stopped ? 'stopped' : isSlow ? 'slow' : rank.state;
   const cells = [
     `${rank.rank}`,
-    isSlow && rank.state === 'busy' ? 'slow' : rank.state,
+    rank.state === 'busy' ? busy : rank.state,
     `${rank.pid ?? ''}`,
     seconds(secondsOf(rank, now)),
     bytes(rank.rss),

@@ -88,6 +88,9 @@ class Desk(Protocol):
     @property
     def journal(self) -> Journal: ...
 
+    def stopped(self, rank: Rank) -> str | None:
+        """Why the debugger has stopped it."""
+
     def busy_since(self, rank: Rank) -> float | None:
         """When its part of the cell began."""
 

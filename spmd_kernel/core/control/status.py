@@ -36,7 +36,7 @@ def snapshot(desk: Desk) -> dict[str, Any]:
         "running": _running(desk.cell),
         "queued": desk.queued,
         "question": desk.question,
-        "ranks": [_rank(view, desk.busy_since(view.rank)) for view in desk.world],
+        "ranks": [_rank(view, desk) for view in desk.world],
         "settings": _settings(desk),
         "versions": _versions(desk.kernel_info),
     }
@@ -57,7 +57,8 @@ def _held(rank: Rank, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _rank(view: RankView, busy_since: float | None) -> dict[str, Any]:
+def _rank(view: RankView, desk: Desk) -> dict[str, Any]:
+    busy_since = desk.busy_since(view.rank)
     return {
         "rank": view.rank,
         "state": view.state,
@@ -66,6 +67,7 @@ def _rank(view: RankView, busy_since: float | None) -> dict[str, Any]:
         "busy_since": busy_since if view.state == "busy" else None,
         "last_seconds": view.seconds,
         "cause": view.cause if view.state == "dead" else None,
+        "stopped": desk.stopped(view.rank),
     }
 
 
@@ -135,6 +137,7 @@ _RANK: dict[str, Schema] = _object(
     busy_since=_maybe("number", "since when it runs the cell, by the clock of now"),
     last_seconds=_maybe("number", "how long its last cell took"),
     cause=_maybe("string", "what a dead rank died of"),
+    stopped=_maybe("string", "why the debugger has stopped it: breakpoint, step, exception …"),
 )
 RANK: Schema = {**_RANK, "properties": {**_RANK["properties"], **RESOURCES}}
 DATA = _object(

@@ -140,7 +140,7 @@ def everywhere(debugger: Debugger, node: Everywhere) -> Script:
         **matched.others,
         **unheard,
     }
-    row = {"name": WHERE, "value": group_texts(where), "type": "", "variablesReference": 0}
+    row = {"name": WHERE, "value": group_texts(where), "variablesReference": 0}
     folded = fold(found)
     rows = rows_for_clients(debugger, folded, debugger.translator.variables)
     for each, told in zip(folded, rows, strict=True):
@@ -169,12 +169,19 @@ def rows_for_clients(debugger: Debugger, rows: Iterable[Row], table: Table) -> l
         {
             "name": row.name,
             "value": row.value,
-            "type": row.type,
+            **_type(row),
             "evaluateName": row.name,
             "variablesReference": _number(debugger, row.node, table),
         }
         for row in rows
     ]
+
+
+def _type(row: Row) -> dict[str, str]:
+    """None where values differ: JupyterLab shows the type instead of the value, and of an int or a
+    float the first number that is in the value.
+    """
+    return {"type": row.type} if len(row.groups) == 1 else {}
 
 
 def _number(debugger: Debugger, node: Node | None, table: Table) -> int:
@@ -209,7 +216,6 @@ def _split_row(debugger: Debugger, group: Group, table: Table) -> dict[str, Any]
     return {
         "name": group_name(group.ranks),
         "value": group.value,
-        "type": group.type,
         "variablesReference": _number(debugger, Folded(group.refs) if group.refs else None, table),
     }
 

@@ -89,7 +89,7 @@ class FocusOnly:
         told = self._told[0] if self._told else None
         if told is not None and told != rank and self._room.debuggees.is_stopped(told):
             return
-        awaited = self._awaited
+        awaited = self._awaited if self._awaited is not None else self._room.pinned
         if awaited in (None, rank) or not self._may_stop(awaited):
             self._show(rank if awaited == rank else None)
         else:

@@ -18,6 +18,16 @@ from .session import Session
 
 REQUEST = "debug_request"
 TIMER = "jupyter"
+# JupyterLab looks into the bodies of responses without asking whether the request did well: a frame
+# that is stale, because its rank ran on or died just now, would be an error in the page.
+NOTHING: dict[str, dict[str, list[Any]]] = {
+    "inspectVariables": {"variables": []},
+    "modules": {"modules": []},
+    "scopes": {"scopes": []},
+    "setBreakpoints": {"breakpoints": []},
+    "stackTrace": {"stackFrames": []},
+    "variables": {"variables": []},
+}
 
 
 class JupyterTransport:
@@ -60,6 +70,8 @@ class _Request:
 
     def end(self, response: Mapping[str, Any]) -> None:
         event, header = self._event, self._event.message.header
+        if not response["success"] and response["command"] in NOTHING:
+            response = {**response, "body": NOTHING[response["command"]]}
         self._stage.emit(
             ToFront(event.channel, event.idents, "debug_reply", dumps(response), header)
         )

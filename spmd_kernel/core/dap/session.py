@@ -56,6 +56,7 @@ class Session:
     policy: Policy = field(init=False)
     started: bool = False  # it has sent initialize
     attached: bool = False
+    returns: bool = False  # the last thing that it did was to disconnect
     kept: dict[str, dict[str, Any]] = field(default_factory=dict)  # see `commands.breakpoints`
     _seq: int = 0
     _queue: deque[_Item] = field(default_factory=deque)
@@ -129,6 +130,7 @@ class Session:
         command = request.text("command")
         if not command:
             raise BadMessage("a debug request without a command")
+        self.returns &= command == "initialize"
         arguments = request.get("arguments")
         if arguments is None:
             arguments = {}

@@ -351,22 +351,24 @@ class TcpTransport:
             client.session.post("loadedSource", {"reason": "new", "source": _source_of(cell)})
 
     def prepare(self, code: str) -> Script:
-        """Before ranks run a cell: an editor that was attached to an earlier kernel has breakpoints in it,
-        set before anybody knew its text, and no rank's debugger has the file yet."""
+        """Before ranks run a cell: a client that was attached to an earlier kernel has breakpoints in it,
+        and no rank's debugger has the file yet.  An editor set them before anybody knew the text; JupyterLab
+        does not send it again, as the path has stayed the same."""
         client, debugger = self._attached(), self._debugger
+        session = next((each for each in debugger.sessions if each.attached), None)
         wanted = [path for path in debugger.store.paths if path not in debugger.sources.cells]
-        if client is None or not client.session.attached or not any(map(self._is_cell, wanted)):
+        if session is None or not any(map(self._is_cell, wanted)):
             return
         path = self.cells.named(code) if len(code) <= MOST_CHARACTERS else None
         if path is None or path not in wanted:
             return
         try:
-            yield from debugger.script(
-                Call("dumpCell", Content({"code": code}), client.session, debugger)
-            )
+            yield from debugger.script(Call("dumpCell", Content({"code": code}), session, debugger))
             yield from send_breakpoints(debugger, path, {})
         except RankLost as error:
             debugger.say(f"breakpoints of this cell could not be set: {error}")
+        if client is None or not client.session.attached:
+            return
         for point in debugger.store.at(path):
             told = {"reason": "changed", "breakpoint": point.as_told(path)}
             client.session.post("breakpoint", told)

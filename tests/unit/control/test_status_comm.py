@@ -34,6 +34,24 @@ def test_who_opens_it_gets_all_and_no_rank_hears_of_it() -> None:
     assert world.ask("comm_info_request", {"target_name": "t"}).reply["comms"] == {}
 
 
+def test_a_stop_in_the_debugger_is_a_change() -> None:
+    world = start(2)
+    world.debugged("initialize")
+    world.debugged("attach")
+    world.quiet()
+    open_comm(world)
+    world.at += 1
+    world.execute("f()")
+    world.stop(world.ranks[1])
+    world.at += 1
+    world.fire(TIMER)
+    world.at += 1
+    world.tell_event(world.ranks[1])
+    *_, change = pushed(world)
+    (entry,) = change["status"]["ranks"]
+    assert (entry["rank"], entry["state"], entry["stopped"]) == (1, "busy", "breakpoint")
+
+
 def test_nothing_happens_when_nothing_changes() -> None:
     world = start(2)
     open_comm(world)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from spmd_kernel.core.dap.ids import thread_id
+from spmd_kernel.core.dap.recent import murmur2
+from spmd_kernel.core.dap.sources import SEED
 from spmd_kernel.core.model import KeepSource, ToRank
 
 from ...world import World, start
 
 CELLS = "/tmp/cells/"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 def debugging(size: int = 2) -> World:
@@ -72,6 +76,20 @@ def test_initialize_is_refused_at_once_if_a_rank_is_busy() -> None:
     sent = world.debug("initialize")
     assert "is running" in sent.reply["message"]
     assert all(commands(world, rank) == [] for rank in (0, 1))
+
+
+def test_a_client_that_has_just_left_may_wait_for_the_cell() -> None:
+    world = debugging(2)
+    cell = cell_stopped(world)
+    assert world.debugged("disconnect")["success"]
+    again = world.debug("initialize")
+    world.settle()
+    assert cell.reply["status"] == "ok"
+    assert again.reply["success"]
+    world.debugged("disconnect")
+    world.execute("x")
+    world.debugged("debugInfo")
+    assert "is running" in fails(world, "initialize")
 
 
 def test_a_cell_waits_for_initialize() -> None:
@@ -236,6 +254,68 @@ def test_a_pinned_rank_has_the_focus() -> None:
     assert "no rank" in fails(world, "spmdFocus", rank=7)
 
 
+def test_breakpoints_of_an_earlier_kernel_in_a_cell_whose_file_is_not_there() -> None:
+    world = debugging(2)
+    path = f"{CELLS}{murmur2(b'f()', SEED)}.py"
+    body(world, "setBreakpoints", source={"path": path}, breakpoints=[{"line": 1}])
+    world.run("f()")
+    for fake in world.ranks.values():
+        assert fake.debuggee.cells == ["f()"]
+        order = [request["command"] for request in fake.debuggee.heard]
+        assert order[-2:] == ["dumpCell", "setBreakpoints"]
+
+
+def test_what_is_set_while_no_rank_lives_is_for_those_to_come() -> None:
+    world = debugging(2)
+    for fake in list(world.ranks.values()):
+        world.die(fake)
+    world.quiet()
+    told = body(world, "setBreakpoints", source={"path": "/m.py"}, breakpoints=[{"line": 4}])
+    assert [point["verified"] for point in told["breakpoints"]] == [False]
+    assert world.debugged("setExceptionBreakpoints", filters=["raised"])["success"]
+    world.run("%restart dead")
+    world.quiet()
+    for fake in world.ranks.values():
+        heard = {request["command"]: request["arguments"] for request in fake.debuggee.heard}
+        assert heard["setBreakpoints"]["lines"] == [4]
+        assert heard["setExceptionBreakpoints"]["filters"] == ["raised"]
+
+
+def test_a_pinned_rank_is_waited_for() -> None:
+    world = debugging(3)
+    world.debugged("spmdFocus", rank=2)
+    world.execute("f()")
+    for rank in (2, 0, 1):
+        world.begin(world.ranks[rank])
+    world.stop(world.ranks[0])
+    world.stop(world.ranks[1])
+    world.quiet()
+    assert told(world) == []
+    world.stop(world.ranks[2])
+    world.quiet()
+    assert told(world) == [("stopped", 2)]
+    world.debugged("continue", threadId=1)
+    world.stop(world.ranks[0])
+    world.quiet()
+    assert told(world)[1:] == [("continued", 2)]
+    world.fire(("dap", "jupyter"))
+    assert told(world)[2:] == [("stopped", 0)]  # it does not come
+
+
+def test_who_is_stopped_and_where() -> None:
+    world = debugging(4)
+    assert {entry["state"] for entry in body(world, "spmdRanks")["ranks"]} == {"running"}
+    cell_stopped(world, 1)
+    world.stop(world.ranks[2], "exception")
+    world.ranks[2].debuggee.silent.add("stackTrace")
+    world.die(world.ranks[3])
+    world.quiet()
+    world.debugged("spmdFocus", rank=1)
+    heard = len(commands(world, 0))
+    assert body(world, "spmdRanks") == json.loads((GOLDEN / "debug" / "ranks.json").read_text())
+    assert len(commands(world, 0)) == heard  # what runs is asked nothing
+
+
 def test_a_stop_that_is_older_than_the_continued_before_it() -> None:
     world = debugging(2)
     world.execute("x")
@@ -388,6 +468,7 @@ def test_all_ranks_scope() -> None:
         ("a ≠", "0: 0 | 1-2: 1"),
         ("d", "{}"),
     ]
+    assert ["type" in row for row in rows] == [False, False, True]  # see `all_ranks._type`
     groups = body(world, "variables", variablesReference=rows[1]["variablesReference"])
     assert [row["name"] for row in groups["variables"]] == ["rank 0", "ranks 1-2"]
     inner = body(world, "variables", variablesReference=rows[2]["variablesReference"])
@@ -398,6 +479,7 @@ def test_all_ranks_scope() -> None:
     assert body(world, "evaluate", expression="x", frameId=frame["id"])["result"] == "x@0"
     world.debugged("continue", threadId=1)
     world.quiet()
+    assert world.debugged("scopes", frameId=frame["id"])["body"] == {"scopes": []}  # for JupyterLab
     for row in (scopes[0], scopes[2], rows[1]):
         number = row["variablesReference"]
         assert fails(world, "variables", variablesReference=number).startswith("stale variable")

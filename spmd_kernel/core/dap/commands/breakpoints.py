@@ -11,8 +11,14 @@ from ..lifecycle import kept, send_breakpoints
 from ..routing import everywhere, require_started
 
 
+def _begin(call: Call) -> None:
+    """All ranks may be dead, or about to be replaced: new ones are told when they join."""
+    if not call.session.started:
+        require_started(call)
+
+
 def _set_breakpoints(call: Call) -> Script:
-    require_started(call)
+    _begin(call)
     debugger, session = call.debugger, call.session
     source = call.arguments.get("source")
     path = source.get("path") if isinstance(source, Mapping) else None
@@ -22,13 +28,16 @@ def _set_breakpoints(call: Call) -> Script:
     if not all(isinstance(item, Mapping) and isinstance(item.get("line"), int) for item in asked):
         raise UsageError("a breakpoint without a line")
     points = debugger.store.set(session.name, path, asked, overlay=session.overlay)
-    yield from send_breakpoints(debugger, path, call.arguments)
+    if debugger.live:
+        yield from send_breakpoints(debugger, path, call.arguments)
     return {"breakpoints": [point.as_told(path) for point in points]}
 
 
 def _kept(call: Call) -> Script:
-    require_started(call)
+    _begin(call)
     call.session.kept[call.command] = dict(call.arguments)
+    if not call.debugger.is_on:
+        return None
     return (yield from everywhere(call, kept(call.debugger, call.command)))
 
 

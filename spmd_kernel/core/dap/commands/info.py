@@ -9,6 +9,7 @@ from ...model import Rank
 from ..base import Call, Command, Reply
 from ..lifecycle import both, learn_folders
 from ..sources import HASH, SEED, SUFFIX
+from .ranks import overview
 
 FLAGS = ("richRendering", "copyToGlobals")
 
@@ -39,31 +40,19 @@ def _debug_info(call: Call) -> Script:
     for flag in FLAGS:
         info.setdefault(flag, False)
     if debugger.size > 1:
-        info["spmd"] = {
-            "focus": focus if stop is not None else None,
-            "pinned": debugger.pinned,
-            "ranks": [_rank(call, rank, replies) for rank in debugger.ranks.slots],
-        }
+        info["spmd"] = overview(call, {r: _state(call, r, replies) for r in debugger.ranks.slots})
     return info
 
 
-def _rank(call: Call, rank: Rank, replies: dict[Rank, Reply]) -> dict[str, Any]:
-    debugger = call.debugger
-    found, reply = debugger.debuggees.of(rank), replies.get(rank)
-    stop = found.stop if found is not None else None
-    state = "running" if found is not None and found.attached else "detached"
+def _state(call: Call, rank: Rank, replies: dict[Rank, Reply]) -> str:
+    found, reply = call.debugger.debuggees.of(rank), replies.get(rank)
     if reply is None:
-        state = "dead"
-    elif reply.silent:
-        state = "not answering"
-    elif stop is not None:
-        state = "stopped"
-    return {
-        "rank": rank,
-        "state": state,
-        "threadId": debugger.threads.out(rank, stop.tid) if stop is not None else None,
-        "reason": stop.reason if stop is not None else None,
-    }
+        return "dead"
+    if reply.silent:
+        return "not answering"
+    if found is not None and found.stop is not None:
+        return "stopped"
+    return "running" if found is not None and found.attached else "detached"
 
 
 COMMANDS = (Command("debugInfo", "the state of the session", _debug_info),)

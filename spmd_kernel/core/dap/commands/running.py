@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...conversation import Script
 from ...errors import RankLost, UsageError
 from ...model import Rank
@@ -80,25 +78,10 @@ def _pause(call: Call) -> Script:
     return None
 
 
-def _pin(call: Call) -> Script:
-    """``{"rank": 2}``: this rank has the focus whenever it is stopped; ``null``: as it comes."""
-    yield from ()
-    debugger, rank = call.debugger, call.arguments.get("rank")
-    if rank is not None and rank not in debugger.ranks.slots:
-        raise UsageError(f"there is no rank {rank!r}")
-    debugger.pinned = rank
-    if rank is not None:
-        call.session.policy.pin(rank)
-    focus = debugger.focus_of(call.session)
-    answer: dict[str, Any] = {"pinned": rank, "focus": focus}
-    return answer
-
-
 COMMANDS = (
     Command("continue", "all stopped ranks go on; with singleThread one", _resume),
     Command("next", "all stopped ranks step over; with singleThread one", _resume),
     Command("stepIn", "all stopped ranks step in; with singleThread one", _resume),
     Command("stepOut", "all stopped ranks step out; with singleThread one", _resume),
     Command("pause", "stop the ranks that run a cell", _pause),
-    Command("spmdFocus", "the rank whose stops a client with one stopped thread hears of", _pin),
 )

@@ -10,13 +10,17 @@ from ..lifecycle import attach_ranks, bring_up, broadcast, failures, kept, send_
 
 
 def _initialize(call: Call) -> Script:
-    """Refused while a cell runs: a busy rank would answer nothing on control until that ends."""
-    debugger = call.debugger
+    """Refused while a cell runs: a busy rank would answer nothing on control until that ends.
+
+    But right after the client has disconnected it waits: JupyterLab's Terminate is both at once, and
+    the ranks that were stopped have hardly gone on.
+    """
+    debugger, returns = call.debugger, call.session.returns
     missing = [r for r in debugger.ranks.alive if debugger.debuggees.of(r) is None]
     if missing:
         debugger.initialize_arguments = dict(call.arguments)
         try:
-            replies = yield Alone(bring_up(debugger, missing))
+            replies = yield Alone(bring_up(debugger, missing), wait=returns, first=returns)
         except UsageError as error:
             raise UsageError(f"the debugger cannot start now: {error}", error.hint) from None
         if not debugger.is_on:
@@ -62,6 +66,7 @@ def _configuration_done(call: Call) -> Script:
 def _disconnect(call: Call) -> Script:
     """The last client to leave ends it for the ranks; none of them is ever terminated."""
     debugger, session = call.debugger, call.session
+    session.returns = session.started
     paths, commands = debugger.store.drop(session.name), list(session.kept)
     session.kept.clear()
     if any(other.started for other in debugger.sessions if other is not session):

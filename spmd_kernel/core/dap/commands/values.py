@@ -39,7 +39,7 @@ def _inspect_variables(call: Call) -> Script:
         return {"variables": rows}
     rows = rows_for_clients(debugger, fold(found), explored)
     if why := failures(replies, named=True):
-        rows.insert(0, {"name": UNANSWERED, "value": why, "type": "", "variablesReference": 0})
+        rows.insert(0, {"name": UNANSWERED, "value": why, "variablesReference": 0})
     return {"variables": rows}
 
 
