@@ -135,11 +135,11 @@ def test_one_looks_at_the_rank_that_one_chooses(open_notebook: OpenNotebook) -> 
 
     debugger.scope("All ranks")
     expect(debugger.value("(where)")).to_have_text("train:3")
-    expect(debugger.value("loss")).to_have_text("0: 0.5 | 1: 1.5 | 2: 2.5")
+    expect(debugger.value("loss ≠")).to_have_text("0: 0.5 | 1: 1.5 | 2: 2.5")
 
     def expand() -> None:
         """Lab draws the rows anew a moment after the notebook has come to the front again."""
-        debugger.variable("loss").press("ArrowRight")
+        debugger.variable("loss ≠").press("ArrowRight")
         expect(debugger.value("rank 2")).to_have_text("2.5", timeout=4000)
 
     until(expand, attempts=5)
