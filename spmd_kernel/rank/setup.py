@@ -385,6 +385,13 @@ def hush_routing() -> None:
     logging.getLogger("Comm").addFilter(lambda record: record.threadName != routing)
 
 
+def survive_late_stops() -> None:
+    """ipykernel: no Stop ends the process."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    with contextlib.suppress(AttributeError, OSError):
+        run_beside("interrupts")["install"](shell.kernel)
+
+
 def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
@@ -401,6 +408,7 @@ def main() -> None:
         name_askers()
         complete_at_once()
         write_once()
+        survive_late_stops()
         if "parso.cache" in sys.modules:
             mend_cache(sys.modules["parso.cache"])
         else:

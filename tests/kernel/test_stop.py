@@ -347,3 +347,21 @@ def test_what_a_stopped_function_held_can_be_let_go_of(pair: Kernel) -> None:
     assert pair.ok("print(ref() is None)").stdout == "False\n"
     pair.ok(recipe.split("```python\n")[1].split("```")[0])
     assert pair.ok("print(ref() is None)").stdout == "True\n"
+
+
+LATE = """
+import ipykernel.kernelbase as base
+real = base.signal
+def signal(*args):
+    base.signal = real
+    raise KeyboardInterrupt  # as if it came while ipykernel goes back to ignoring it
+base.signal = signal
+x = 41
+"""
+
+
+def test_a_stop_at_the_very_end_of_a_cell_costs_no_rank(pair: Kernel) -> None:
+    before = pids(pair)
+    pair.ok(LATE)
+    assert pair.ok("print(x + 1)").stdout == "42\n"
+    assert pids(pair) == before
