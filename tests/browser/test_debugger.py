@@ -96,6 +96,15 @@ class Debugger:
             prompt.press("Shift+Enter")
         return console
 
+    def asked(self) -> Callable[[], list[str]]:
+        """From now on: the commands of all requests to the kernel's debugger."""
+        self.notebook._do("""
+            window.asked = [];
+            app.shell.currentWidget.sessionContext.session.kernel.anyMessage.connect(
+                (_, { msg }) => msg.header.msg_type === 'debug_request' && asked.push(msg.content.command));
+        """)
+        return lambda: self.notebook._do("return window.asked")
+
     def heard(self) -> Callable[[str], int]:
         """From now on: how many events of a kind have come."""
         self.notebook._do("""
@@ -225,7 +234,7 @@ def test_one_rank_fails_another_one_dies(open_notebook: OpenNotebook) -> None:
     expect(debugger.ranks).to_have_text(["rank 0idle", "rank 1idle", "rank 2idle"])
 
     notebook.run(3, wait=False)
-    expect(debugger.ranks.nth(1)).to_have_text("rank 1<module>:3")
+    expect(debugger.ranks.nth(1)).to_have_text("rank 1<module>:2")
     debugger.ranks.nth(1).click()
     expect(debugger.frames.first).to_contain_text("[rank 1]")
     os.kill(pids[1], signal.SIGKILL)
@@ -271,8 +280,8 @@ def test_a_breakpoint_in_a_module(open_notebook: OpenNotebook, front_end: str) -
     expect(debugger.value("number")).to_have_text("1")
     notebook.shot(f"debugger-module-{front_end}")
     if front_end == "lab":  # the module is beside the notebook now
-        gutter = notebook.page.locator(".jp-FileEditor, .jp-Debugger-sources").last
-        gutter.locator(".cm-breakpoint-gutter .cm-gutterElement").nth(3).click()
+        module = notebook.page.locator(".jp-MainAreaWidget:not(.jp-NotebookPanel)")
+        module.locator(".cm-breakpoint-gutter .cm-gutterElement").nth(3).click()
         expect(debugger.points).to_have_count(2)
         debugger.do("Continue")
         expect(debugger.ranks).to_have_text(["rank 0helped:3", "rank 1helped:3"])
@@ -299,14 +308,15 @@ def test_without_a_debugger_all_else_is_there(open_notebook: OpenNotebook, page:
     expect(notebook.cell(1).get_by_role("tab")).to_have_text(["All", "0", "1"])
 
 
-@pytest.mark.parametrize("kernel", ["spmd-python3", "python3"])
-def test_with_one_rank_there_is_nothing_to_choose(open_notebook: OpenNotebook, kernel: str) -> None:
-    notebook = open_notebook("f = 1\nprint(f)", kernel=kernel)
+def test_with_a_plain_kernel_there_is_nothing_to_choose(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("f = 1\nprint(f)", kernel="python3")
     debugger = Debugger(notebook)
+    asked = debugger.asked()
     debugger.open()
     debugger.breakpoint(0, 2)
     notebook.run(0, wait=False)
     expect(debugger.frames).to_have_count(1)
     expect(debugger.ranks).to_have_count(0)
+    assert "spmdRanks" not in asked()
     debugger.do("Continue")
     notebook.wait_done(0)
