@@ -10,6 +10,7 @@ import type { CodeCell } from '@jupyterlab/cells';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { PromiseDelegate } from '@lumino/coreutils';
 import { Gate, missed, type IKnownCell } from '../protocol/replay';
+import type { IQuestion } from '../protocol/status';
 import type { NotebookRanks } from './notebook';
 import { lastSeen } from './seen';
 import type { Session } from './session';
@@ -90,8 +91,12 @@ class Replay {
   /** Questions went to the page that sent the cell; it is gone, or shows them, too. */
   private _onStatus(): void {
     const asked = this._session.status?.question;
-    const question = asked?.cell === this._run.msg_id ? asked : null;
-    if (question?.msg_id === this._question) {
+    this._put(asked?.cell === this._run.msg_id ? asked : null);
+  }
+
+  /** Instead of the question that was there. */
+  private _put(question: IQuestion | null): void {
+    if (question?.msg_id === this._question || this._cell.isDisposed) {
       return;
     }
     this._question = question?.msg_id;
@@ -171,6 +176,7 @@ class Replay {
     }
     this._isFollowed = false;
     this._session.changed.disconnect(this._onStatus, this);
+    this._put(null); // the status that says so comes later, or another cell's
     if (!this._cell.isDisposed && this._cell.outputArea.future === this._future) {
       this._cell.model.executionCount = count ?? this._run.execution_count;
       this._cell.model.executionState = 'idle';
