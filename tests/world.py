@@ -305,6 +305,8 @@ class World:
             if effect.channel == "stdin":
                 fake.hear(effect.message)
             elif effect.channel == "control":
+                if b'"command":"initialize"' in effect.message.content:
+                    assert not self.runs_a_cell(fake), "it would block until the cell ends"
                 fake.control.append(effect.message)
             elif subshell := effect.message.header.get("subshell_id"):
                 assert fake.liar or subshell in fake.subshells, "sent to a subshell that it has not"
@@ -603,7 +605,7 @@ class World:
         kind = request.msg_type.replace("_request", "_reply")
         reply: Any = self._about_subshells(fake, request)
         if request.msg_type == "debug_request":
-            reply = fake.debuggee.answer(json.loads(request.content), self.runs_a_cell(fake))
+            reply = fake.debuggee.answer(json.loads(request.content))
         if reply is not None:
             self.say(fake, "control", kind, reply, request)
         self.say(fake, "iopub", "status", {"execution_state": "idle"}, request)
