@@ -3,7 +3,7 @@
 Memory is the growth of the PSS of the kernel process and of everything below it, per rank; a step is of
 all ranks together, from the request to the `stopped` event of the rank that is looked at.
 
-    python benchmarks/debugger.py [--n 2,8] [--repeats 3] [--steps 10]
+    python -m benchmarks.debugger [--n 2,8] [--repeats 3] [--steps 10]
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client import BlockingKernelClient, KernelManager
+
+from tests.kernel.client import descendants
 
 SECONDS = 120
 CODE = "def f(a):\n" + "".join(f"    a += {i}\n" for i in range(40)) + "    return a\nx = f(1)\n"
@@ -58,7 +60,8 @@ class Client:
     def pss(self) -> dict[str, int]:
         """kB by kind of process: those of debugpy, and all others."""
         found = {"adapters": 0, "others": 0}
-        for pid in tree(self.manager.provisioner.pid):
+        kernel = self.manager.provisioner.pid
+        for pid in (kernel, *descendants(kernel)):
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -72,25 +75,6 @@ class Client:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=False)
         self.manager.cleanup_resources()
-
-
-def tree(pid: int) -> list[int]:
-    """The process, and all that descend from it: a daemonized adapter, too, as it is adopted."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
-    found, todo = [pid], [pid]
-    while todo:
-        parent = todo.pop()
-        children = [child for child, of in parents.items() if of == parent]
-        found += children
-        todo += children
-    return found
 
 
 def measure(n: int, steps: int) -> dict[str, float]:

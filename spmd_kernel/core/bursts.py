@@ -63,7 +63,8 @@ class Bursts:
         if not self._bursts and not self._held:
             return
         replied = [str(e.parent.get("msg_id")) for e in effects if _is_reply(e)]
-        self._bursts = {k: b for k, b in self._bursts.items() if b.cell not in replied}
+        if replied:
+            self._bursts = {k: b for k, b in self._bursts.items() if b.cell not in replied}
         for cell in replied:
             self._release(cell)
 

@@ -47,9 +47,9 @@ class Numbers:
 
 
 class Cells:
-    make_rounds: type[Rounds] = Rounds
-
     """The cells of one shell, one at a time.  ``subshells``: those of ranks that they run in."""
+
+    make_rounds: type[Rounds] = Rounds
 
     def __init__(
         self,

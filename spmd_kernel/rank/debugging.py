@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 import threading
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 HOST = "127.0.0.1"
@@ -75,7 +76,6 @@ def answer_always() -> None:
                 callback()
 
     kind.spmd_mend = mend
-
     kind.add_on_resumed_callback = add_on_resumed_callback
 
 
@@ -101,8 +101,7 @@ def stop_tracing() -> None:
 def hook_breakpoints() -> None:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "breakpoints.py")
     namespace: dict[str, Any] = {"__name__": "spmd_kernel.rank.breakpoints", "__file__": path}
-    with open(path, "rb") as file:
-        exec(compile(file.read(), path, "exec"), namespace)
+    exec(SourceFileLoader("", path).get_code(""), namespace)  # type: ignore[arg-type]
     namespace["install"](os.environ.get("WORLD_SIZE", "1") not in ("", "1"), debugged=True)
 
 

@@ -36,7 +36,7 @@ class Flow:
         self._pid = os.getpid()
         self._unsent = 0
         self._unread = 0
-        self._is_told = False  # we hear what the reader has read
+        self._hears = False  # we hear what the reader has read
         self._changed = threading.Condition()
         self._batch: Any = None  # what one flush sends
         self._is_flushed = threading.Event()
@@ -62,7 +62,7 @@ class Flow:
                     handle(frames)
 
             stream.on_recv(receive)
-            self._is_told = True  # by the process that had this file run
+            self._hears = True  # by the process that had this file run
 
     def send_multipart(self, frames: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child, which has no thread
@@ -126,7 +126,7 @@ class Flow:
                     self._changed.wait(CHECK)
 
     def _is_too_much(self) -> bool:
-        return self._unsent > UNSENT or (self._is_told and self._unread > WINDOW)
+        return self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
 
     def _may_wait(self) -> bool:
         """The IOPub thread would wait for itself, and what Stop needs shall not wait for anybody."""

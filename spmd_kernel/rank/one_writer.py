@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def install(shell: Any) -> None:
+def install(kernel: Any) -> None:
     """Raises AttributeError, KeyError where there is no IPython."""
+    shell = kernel.shell
     magics = shell.magics_manager.magics["line"]
     for name in ("history", "save", "notebook"):
         if not hasattr(magics[name], "for_all"):

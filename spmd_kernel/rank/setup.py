@@ -307,25 +307,11 @@ def hide_from_debuggers() -> None:
         hidden += [os.path.join(here, name) for name in os.listdir(here) if name.endswith(".py")]
 
 
-def name_askers() -> None:
-    """ipykernel: who asks is a client, as far as code of users can tell."""
+def change_kernel(name: str) -> None:
+    """ipykernel: with a file of this folder, if this is one."""
     with contextlib.suppress(Exception):
         kernel = sys.modules["IPython"].get_ipython().kernel
-        run_beside("idents")["install"](kernel)
-
-
-def complete_at_once() -> None:
-    """IPython: names, while a cell runs, although its completer is not loaded."""
-    with contextlib.suppress(Exception):
-        kernel = sys.modules["IPython"].get_ipython().kernel
-        run_beside("first_completion")["install"](kernel)
-
-
-def write_once() -> None:
-    """IPython: all ranks of a cell would write one file."""
-    with contextlib.suppress(Exception):
-        shell = sys.modules["IPython"].get_ipython()
-        run_beside("one_writer")["install"](shell)
+        run_beside(name)["install"](kernel)
 
 
 def installed_hooks() -> Any:
@@ -385,13 +371,6 @@ def hush_routing() -> None:
     logging.getLogger("Comm").addFilter(lambda record: record.threadName != routing)
 
 
-def survive_late_stops() -> None:
-    """ipykernel: no Stop ends the process."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    with contextlib.suppress(AttributeError, OSError):
-        run_beside("interrupts")["install"](shell.kernel)
-
-
 def main() -> None:
     hooks = installed_hooks()
     if hooks is None:
@@ -405,10 +384,8 @@ def main() -> None:
         bound_memory()
         look_after(streams())
         hush_routing()
-        name_askers()
-        complete_at_once()
-        write_once()
-        survive_late_stops()
+        for name in ("idents", "first_completion", "one_writer", "interrupts"):
+            change_kernel(name)
         if "parso.cache" in sys.modules:
             mend_cache(sys.modules["parso.cache"])
         else:

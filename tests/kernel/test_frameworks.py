@@ -81,17 +81,19 @@ for (batch,) in data:
 """
 
 
-def test_lightning_trains_on_all_ranks_as_under_torchrun(pair: Kernel) -> None:
+@pytest.mark.parametrize(
+    ("training", "sizes", "rank"),
+    [
+        (LIGHTNING, "trainer.world_size, trainer.num_training_batches", "trainer.global_rank"),
+        (ACCELERATE, "accelerator.num_processes, len(data)", "accelerator.process_index"),
+    ],
+    ids=["lightning", "accelerate"],
+)
+def test_trainers_train_on_all_ranks_as_under_torchrun(
+    pair: Kernel, training: str, sizes: str, rank: str
+) -> None:
     pair.ok(MODEL)
-    pair.ok(LIGHTNING)
-    assert pair.ok("print(trainer.world_size, trainer.num_training_batches)").stdout == "2 4\n"
-    assert pair.ok("print(trainer.global_rank)").text == "0 │ 0\n1 │ 1\n"
-    assert pair.ok("%compare model").text.startswith("equal on 2 ranks")
-
-
-def test_accelerate_trains_on_all_ranks_as_under_torchrun(pair: Kernel) -> None:
-    pair.ok(MODEL)
-    pair.ok(ACCELERATE)
-    assert pair.ok("print(accelerator.num_processes, len(data))").stdout == "2 4\n"
-    assert pair.ok("print(accelerator.process_index)").text == "0 │ 0\n1 │ 1\n"
+    pair.ok(training)
+    assert pair.ok(f"print({sizes})").stdout == "2 4\n"
+    assert pair.ok(f"print({rank})").text == "0 │ 0\n1 │ 1\n"
     assert pair.ok("%compare model").text.startswith("equal on 2 ranks")

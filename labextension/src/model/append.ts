@@ -9,7 +9,7 @@
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { IOutputAreaModel } from '@jupyterlab/outputarea';
 
-const LONG = 20_000; // characters; shorter texts are compared quickly
+export const LONG = 20_000; // characters; shorter texts are compared, and drawn, quickly
 const CURSOR = /[\b\r]/; // what moves it back into the text
 
 interface IInside {

@@ -96,13 +96,13 @@ class Replay {
 
   /** Instead of the question that was there. */
   private _put(question: IQuestion | null): void {
-    if (question?.msg_id === this._question || this._cell.isDisposed) {
+    const { isDisposed, outputArea } = this._cell;
+    if (isDisposed || outputArea.future !== this._future || question?.msg_id === this._question) {
       return;
     }
     this._question = question?.msg_id;
-    const { outputArea } = this._cell;
     outputArea.widgets.filter(item => item.hasClass(STDIN_ITEM)).forEach(item => item.dispose());
-    if (question && outputArea.future === this._future) {
+    if (question) {
       void this._future.onStdin({
         header: { msg_id: question.msg_id, msg_type: 'input_request' },
         channel: 'stdin',
@@ -176,8 +176,8 @@ class Replay {
     }
     this._isFollowed = false;
     this._session.changed.disconnect(this._onStatus, this);
-    this._put(null); // the status that says so comes later, or another cell's
     if (!this._cell.isDisposed && this._cell.outputArea.future === this._future) {
+      this._put(null); // the status that says so comes later, or another cell's
       this._cell.model.executionCount = count ?? this._run.execution_count;
       this._cell.model.executionState = 'idle';
     } else {

@@ -7,7 +7,7 @@ import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 import type { Panel, PanelLayout, Widget } from '@lumino/widgets';
-import { appendQuickly } from '../model/append';
+import { appendQuickly, LONG } from '../model/append';
 import { isShown, markOf, TEXT, type IMark, type IOutput } from '../protocol/outputs';
 import { tabsOf, type ICellFacts } from '../protocol/tabs';
 import { TextLedger, type Choice } from '../protocol/text';
@@ -17,7 +17,6 @@ import { adopt, refresh } from './text';
 
 const WRAPPER = 'jp-Cell-outputWrapper';
 const FRESH = 1; // seconds that a cell runs before its tabs show that it does
-const LONG = 20_000; // characters
 const PAUSE = 100; // milliseconds
 const HIDDEN = 'spmd-mod-hidden';
 

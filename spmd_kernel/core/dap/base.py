@@ -133,8 +133,8 @@ class Policy(Protocol):
     def look_at(self, rank: Rank) -> None:
         """The client steps on this one."""
 
-    def list(self, ranks: Iterable[Rank]) -> list[int]:
-        """The client asks which threads are stopped: those of these ranks."""
+    def listed(self, threads: Mapping[Rank, int]) -> None:
+        """The client asked which threads are stopped, and heard of these."""
 
     def reset(self) -> None:
         """Debugging is over: nothing is stopped any more."""

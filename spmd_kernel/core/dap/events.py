@@ -55,11 +55,6 @@ def continued_body(room: Room, rank: Rank, tid: int) -> dict[str, Any]:
     }
 
 
-def stopped_threads(room: Room, ranks: Iterable[Rank]) -> dict[Rank, int]:
-    stops = {rank: room.debuggees.stop_of(rank) for rank in ranks}
-    return {rank: stop.tid for rank, stop in stops.items() if stop is not None}
-
-
 class FocusOnly:
     """One rank at a time is stopped, as far as this client knows."""
 
@@ -140,10 +135,9 @@ class FocusOnly:
         self._cancel()
         self._post("stopped", stopped_body(room, rank, preserveFocusHint=False))
 
-    def list(self, ranks: Iterable[Rank]) -> list[int]:
-        """The threads of stopped ranks for a client that asks, which believes that they all are."""
-        self._listed = stopped_threads(self._room, ranks)
-        return [self._room.threads.out(rank, tid) for rank, tid in self._listed.items()]
+    def listed(self, threads: Mapping[Rank, int]) -> None:
+        """It believes that they all are stopped, until it hears otherwise."""
+        self._listed = dict(threads)
 
     def thread(self, body: Mapping[str, Any]) -> None:
         pass
@@ -181,9 +175,8 @@ class AllRanks:
     def due(self) -> None:
         pass
 
-    def list(self, ranks: Iterable[Rank]) -> list[int]:
-        stopped = stopped_threads(self._room, ranks)
-        return [self._room.threads.out(rank, tid) for rank, tid in stopped.items()]
+    def listed(self, threads: Mapping[Rank, int]) -> None:
+        pass
 
     def thread(self, body: Mapping[str, Any]) -> None:
         self._post("thread", body)

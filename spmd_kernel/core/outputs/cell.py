@@ -29,7 +29,8 @@ class CellOutputs:
     """Every output of every rank that runs the cell, labelled and folded.
 
     ``ranks`` run it, of ``world_size``.  ``local_ranks`` gives LOCAL_RANK where it is not the rank.
-    ``unfinished`` is what outputs before these have left.  All times are seconds of one monotonic clock.  After each call `deadline` says when to `tick`.
+    ``unfinished`` is what outputs before these have left.  All times are seconds of one monotonic
+    clock.  After each call `deadline` says when to `tick`.
     """
 
     def __init__(

@@ -22,11 +22,11 @@ def _debug_info(call: Call) -> Script:
     for body in bodies:
         base = both(base, body)
     focus = debugger.focus_of(call.session)
-    stop = debugger.debuggees.stop_of(focus) if focus is not None else None
-    shown: list[int] = []
-    if focus is not None and stop is not None and call.session.attached:
-        stopped = [focus, *(rank for rank in debugger.debuggees.stopped if rank != focus)]
-        shown = call.session.policy.list(stopped)
+    threads: dict[Rank, int] = {}
+    if call.session.attached:
+        ranks = sorted(debugger.debuggees.stopped, key=lambda rank: rank != focus)  # it comes first
+        threads = {r: stop.tid for r in ranks if (stop := debugger.debuggees.stop_of(r))}
+        call.session.policy.listed(threads)
     info = {
         "hashMethod": HASH,
         "hashSeed": SEED,
@@ -35,24 +35,14 @@ def _debug_info(call: Call) -> Script:
         "isStarted": call.session.started,
         "tmpFilePrefix": debugger.sources.prefix or base.get("tmpFilePrefix", ""),
         "breakpoints": debugger.store.as_info(),
-        "stoppedThreads": shown,
+        "stoppedThreads": [debugger.threads.out(rank, tid) for rank, tid in threads.items()],
     }
     for flag in FLAGS:
         info.setdefault(flag, False)
     if debugger.size > 1:
-        info["spmd"] = overview(call, {r: _state(call, r, replies) for r in debugger.ranks.slots})
+        silent = {rank for rank, reply in replies.items() if reply.silent}
+        info["spmd"] = overview(call, silent)
     return info
-
-
-def _state(call: Call, rank: Rank, replies: dict[Rank, Reply]) -> str:
-    found, reply = call.debugger.debuggees.of(rank), replies.get(rank)
-    if reply is None:
-        return "dead"
-    if reply.silent:
-        return "not answering"
-    if found is not None and found.stop is not None:
-        return "stopped"
-    return "running" if found is not None and found.attached else "detached"
 
 
 COMMANDS = (Command("debugInfo", "the state of the session", _debug_info),)

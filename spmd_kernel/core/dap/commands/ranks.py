@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...conversation import Script
@@ -33,18 +33,16 @@ def _ranks(call: Call) -> Script:
     replies: dict[Rank, Reply] = yield Ask(
         {r: Request("stackTrace", {"threadId": stop.tid, "levels": 1}) for r, stop in stops.items()}
     )
-    states = {rank: _state(call, rank) for rank in debugger.ranks.slots}
-    return overview(
-        call, states, {rank: _place(call, rank, reply) for rank, reply in replies.items()}
-    )
+    silent = {rank for rank, owed in debugger.asking.owing.items() if owed}
+    places = {rank: _place(call, rank, reply) for rank, reply in replies.items()}
+    return overview(call, silent, places)
 
 
-def _state(call: Call, rank: Rank) -> str:
-    debugger = call.debugger
-    found = debugger.debuggees.of(rank)
-    if rank not in debugger.ranks.alive:
+def _state(call: Call, rank: Rank, silent: Collection[Rank]) -> str:
+    found = call.debugger.debuggees.of(rank)
+    if rank not in call.debugger.ranks.alive:
         return "dead"
-    if debugger.asking.owing.get(rank):
+    if rank in silent:
         return "not answering"
     if found is None or not found.attached:
         return "detached"
@@ -66,18 +64,18 @@ def _place(call: Call, rank: Rank, reply: Reply) -> dict[str, Any] | None:
 
 def overview(
     call: Call,
-    states: Mapping[Rank, str],
+    silent: Collection[Rank],
     places: Mapping[Rank, dict[str, Any] | None] | None = None,
 ) -> dict[str, Any]:
-    """Of all ranks; with ``places``, also where they stopped."""
+    """Of all ranks, of which the ``silent`` do not answer; with ``places``, also where they stopped."""
     debugger = call.debugger
     focus = debugger.focus_of(call.session)
     ranks: list[dict[str, Any]] = []
-    for rank, state in states.items():
+    for rank in debugger.ranks.slots:
         stop = debugger.debuggees.stop_of(rank)
         entry = {
             "rank": rank,
-            "state": state,
+            "state": _state(call, rank, silent),
             "threadId": debugger.threads.out(rank, stop.tid) if stop is not None else None,
             "reason": stop.reason if stop is not None else None,
         }
