@@ -20,7 +20,9 @@ from .wire import Wire
 __all__ = ["ConnectionInfo", "Front"]
 
 LINGER = 1000  # ms for the last messages (shutdown_reply) to leave, as in ipykernel
-IOPUB_QUEUE = 1000  # messages kept per subscriber that does not read; the rest it misses
+# Messages kept per subscriber that is behind; the rest it misses.  ipykernel's 1000 are too few for a
+# client that reads as fast as it can, when eight ranks show thousands of displays.
+IOPUB_QUEUE = 4000
 ROUTERS: tuple[Channel, ...] = ("shell", "control", "stdin")
 
 Context = zmq.Context[zmq.Socket[bytes]]

@@ -178,7 +178,7 @@ def test_clients_that_do_not_read_cost_the_others_nothing(eight: Bytes) -> None:
             assert json.loads(reply)["status"] == "ok"
             shown = [content for kind, content in said if kind == "display_data"]
             assert sum(content.count(b"x" * 3_000) for content in shown) == 8 * 6000
-            # 144 MB were shown; ZeroMQ keeps 1000 messages of each client that does not read
+            # 144 MB were shown; ZeroMQ keeps 4000 messages of each client that does not read
             peak = kilobytes(Path(f"/proc/{eight.pid}/status"), "VmHWM")
             assert peak < before + 100_000
             said, _ = eight.contents("print('still here')")
