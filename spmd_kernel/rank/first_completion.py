@@ -1,6 +1,7 @@
 """IPython's first completion loads Jedi, for a second: beside a running cell nobody waits so long.
 
 There, until it is loaded, names are completed without it, as IPython does with ``use_jedi`` off.
+Its completer is not made for several threads, so they complete one after the other.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ def load() -> None:
 def install(kernel: Any) -> None:
     """Raises AttributeError for kernels that are not IPython's."""
     completer, complete = kernel.shell.Completer, kernel.do_complete
-    loading = Loading()
+    loading, completing = Loading(), threading.RLock()
 
     def do_complete(*args: Any, **kwargs: Any) -> Any:
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main or not completer.use_jedi or loading.is_over:
-            return complete(*args, **kwargs)
-        completer.use_jedi = False
-        try:
-            return complete(*args, **kwargs)
-        finally:
-            completer.use_jedi = True
-            loading.begin()
+        with completing:
+            if is_main or not completer.use_jedi or loading.is_over:
+                return complete(*args, **kwargs)
+            completer.use_jedi = False
+            try:
+                return complete(*args, **kwargs)
+            finally:
+                completer.use_jedi = True
+                loading.begin()
 
     kernel.do_complete = do_complete

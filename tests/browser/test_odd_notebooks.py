@@ -199,6 +199,7 @@ def test_views_beside_collapsed_and_of_other_kernels(open_notebook: OpenNotebook
     assert shown(notebook, 0)[-1] == "hello 1"
     notebook.run(1)
     expect(notebook.cell(1).get_by_role("tablist")).to_be_hidden()
+    notebook.wait_text(1, "1 │ x")  # the page hears of the size a moment later
     assert notebook.lines(1) == ["1 │ x"]  # one rank has no labels: that is what the program said
 
 

@@ -90,3 +90,27 @@ def test_a_completion_that_fails_leaves_no_trace(go: threading.Event) -> None:
 def test_other_kernels_have_no_completer() -> None:
     with pytest.raises(AttributeError):
         first_completion.install(SimpleNamespace(shell=None))
+
+
+def test_the_completer_is_used_by_one_thread_at_a_time(go: threading.Event) -> None:
+    entered, may_leave = threading.Event(), threading.Event()
+
+    class Slow(Kernel):
+        def do_complete(self, code: str, cursor_pos: int) -> str:
+            entered.set()
+            may_leave.wait(60)
+            return super().do_complete(code, cursor_pos)
+
+    kernel = Slow()
+    first_completion.install(kernel)
+    first = threading.Thread(target=beside, args=(kernel,))
+    first.start()
+    assert entered.wait(60)
+    entered.clear()
+    second = threading.Thread(target=beside, args=(kernel,))
+    second.start()
+    assert not entered.wait(0.1)
+    may_leave.set()
+    for thread in (first, second):
+        thread.join()
+    assert entered.is_set() and len(kernel.used) == 2
