@@ -42,6 +42,7 @@ def answer_always() -> None:
     What an interrupt has lost in pydevd is answered by ``spmd_mend``, which our repair calls.
     """
     import pydevd
+    from _pydevd_bundle import pydevd_thread_lifecycle
 
     kind: Any = pydevd.ThreadsSuspendedSingleNotification
     if hasattr(kind, "spmd_mend"):
@@ -65,11 +66,13 @@ def answer_always() -> None:
         once()
 
     def mend(self: Any) -> None:
-        """The main thread, which calls this, is not suspended."""
+        """The main thread, which calls this, is not suspended; what was suspended with it goes on, too."""
+        main = threading.main_thread()
         with self._lock:
             suspended = self._suspended_thread_id_to_thread
-            for key in [k for k, t in suspended.items() if t is threading.main_thread()]:
+            for key in [k for k, t in suspended.items() if t is main]:
                 del suspended[key]
+        pydevd_thread_lifecycle.resume_threads("*", except_thread=main)
         for callback in list(unanswered):
             with contextlib.suppress(ValueError):
                 unanswered.remove(callback)
@@ -77,6 +80,21 @@ def answer_always() -> None:
 
     kind.spmd_mend = mend
     kind.add_on_resumed_callback = add_on_resumed_callback
+
+
+def leave_housekeeping() -> None:
+    """A stop suspends all threads, but not those of the kernel: the main one may wait for what they hold.
+
+    With ``sys.monitoring`` (Python 3.12) library code is no refuge: IPython's thread that saves the
+    history stopped with its lock held.  ipykernel marks its other threads itself.
+    """
+    from ipykernel.parentpoller import ParentPollerUnix
+    from IPython.core.history import HistorySavingThread
+
+    pipes = [getattr(stream, "watch_fd_thread", None) for stream in (sys.stdout, sys.stderr)]
+    for owner in (HistorySavingThread, ParentPollerUnix, *filter(None, pipes)):
+        owner.pydev_do_not_trace = True  # as pydevd does in its own console
+        owner.is_pydev_daemon_thread = True
 
 
 def leave_children() -> None:
@@ -110,7 +128,7 @@ def main() -> None:
     debugger: Any = getattr(getattr(shell, "kernel", None), "debugger", None)
     with contextlib.suppress(Exception):
         listen(debugger)
-    for step in (answer_always, leave_children, hook_breakpoints):
+    for step in (leave_housekeeping, answer_always, leave_children, hook_breakpoints):
         with contextlib.suppress(Exception):
             step()
 

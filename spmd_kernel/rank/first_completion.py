@@ -22,6 +22,7 @@ class Loading:
         if self._thread is None:
             name = "spmd-kernel loads jedi"
             self._thread = threading.Thread(target=load, name=name, daemon=True)
+            self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined] # no stop holds it
             self._thread.start()
 
     @property

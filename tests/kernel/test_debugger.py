@@ -195,6 +195,37 @@ def test_stop_while_stopped_and_breakpoints_still_work(few: Dap) -> None:
     assert few.kernel.collect(cell).status == "ok"
 
 
+def test_threads_of_the_kernel_itself_never_stop(two: Dap) -> None:
+    """The main thread waits for a lock of the one that saves the history, for one."""
+    code = """\
+import threading
+print(*(t.name for t in threading.enumerate() if not getattr(t, "is_pydev_daemon_thread", False)))"""
+    assert two.kernel.ok(code).stdout == "MainThread\n"
+
+
+def test_threads_that_stopped_beside_a_cell_go_on_when_stop_ends_it(few: Dap) -> None:
+    few.kernel.ok("""\
+import threading
+turns, end = 0, threading.Event()
+def work():
+    global turns
+    while not end.is_set():
+        turns += 1
+threading.Thread(target=work, daemon=True).start()""")
+    few.breakpoints(CODE, 4)
+    cell = few.kernel.send(CODE)
+    few.stopped()
+    if "spmd" in few.ok("debugInfo"):
+        few.until_stopped({0, 1})
+    few.kernel.request("interrupt_request", {}, "control")
+    assert few.kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    few.kernel.ok("""\
+before = turns
+while turns == before:
+    pass
+end.set()""")
+
+
 def test_step_off_the_end_of_a_cell(few: Dap) -> None:
     size = 2 if "spmd" in few.ok("debugInfo") else 1
     few.breakpoints(CODE, 8)

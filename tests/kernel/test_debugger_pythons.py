@@ -34,6 +34,8 @@ from .test_debugger import (  # noqa: F401 - run here once more, with the fixtur
     test_stop_look_step_and_go_on,
     test_stop_while_stopped_and_breakpoints_still_work,
     test_the_failure_of_one_rank_while_the_other_waits,
+    test_threads_of_the_kernel_itself_never_stop,
+    test_threads_that_stopped_beside_a_cell_go_on_when_stop_ends_it,
     test_what_can_be_done_at_a_breakpoint_in_code,
     test_what_is_held_of_a_rank_that_ran_on_is_stale,
 )
