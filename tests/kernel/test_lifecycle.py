@@ -346,5 +346,6 @@ cm.on_msg(forever)
     message = pair.client.session.msg("comm_msg", {"comm_id": comm_id, "data": {}})
     pair.client.shell_channel.send(message)
     pair.wait_iopub(lambda m: "in the callback" in str(m["content"].get("text", "")))
-    pair.manager.interrupt_kernel()
+    # Its reply is awaited: it comes on another socket than the cell, which it could stop instead.
+    assert pair.request("interrupt_request", {}, "control")["status"] == "ok"
     assert pair.ok("print('usable')").stdout == "usable\n"
