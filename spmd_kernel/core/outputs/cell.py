@@ -50,7 +50,7 @@ class CellOutputs:
         self._keys: dict[int, Keys] = {}
         self._texts: dict[int, RankText] = {}
         self._page = Page(ranks, world_size, self._keys, self._ids, policy.show, unfinished)
-        self._fold = Fold(ranks, self._page, policy.unfinished_after)
+        self._fold = Fold(ranks, self._page)
         self._live = LiveSlot(self._page, self._ids, policy)
         self._slots = self._page.slots
         self._root_cause: tuple[int, Content] | None = None

@@ -21,6 +21,7 @@ from .page import Page
 
 WINDOW = 0.1
 WINDOW_LEAD = 0.5
+UNFINISHED = 0.5  # after so long a line is shown although its newline has not come
 GAP = 0.015  # between two releases of one item per rank
 MUCH = 3_000_000  # characters (and `stream.WEIGHT` of each line): with more a rank is not heard
 PENDING = 12_000_000  # the same, if it is heard nevertheless: more does not wait for anything
@@ -30,11 +31,10 @@ CHEAP = 50  # lines that go together and cost no more than one that goes alone
 
 
 class Fold:
-    def __init__(self, ranks: Iterable[int], page: Page, unfinished_after: float = 0.5):
+    def __init__(self, ranks: Iterable[int], page: Page):
         self._lanes = {rank: Lane(rank) for rank in sorted(ranks)}
         self._order = list(self._lanes.values())
         self._page = page
-        self._unfinished_after = unfinished_after  # seconds; then a line without newline is shown
         self._last = -inf  # when something was published
         self._left: float = inf  # items of the slice at hand
         self._goes_on: float | None = None  # since when more could be published at once
@@ -197,7 +197,7 @@ class Fold:
     def _due(self, lane: Lane, late: bool) -> float:
         item = lane.items[0]
         if item.key is None:
-            return item.born + (self._unfinished_after if lane.size <= MUCH else 0.0)
+            return item.born + (UNFINISHED if lane.size <= MUCH else 0.0)
         if item.urgent:
             return item.born
         if item.held and not lane.free:
@@ -229,7 +229,7 @@ class Fold:
             return False
         for lane in self._order:
             head = lane.items[0] if lane.items else None
-            old = head and head.born <= at - self._unfinished_after + WINDOW / 2
+            old = head and head.born <= at - UNFINISHED + WINDOW / 2
             if head and head.key is None and (old or lane in lanes):
                 head.break_off(lane, self._order, at)
         return True

@@ -31,11 +31,6 @@ class OutputPolicy:
     watch: float = WATCH
 
     @property
-    def unfinished_after(self) -> float:
-        """Seconds after which a line is shown although its newline has not come."""
-        return 5.0 if self.client == "terminal" else 0.5
-
-    @property
     def has_live_slot(self) -> bool:
         """The client shows updates of a display."""
         return self.client != "terminal"
