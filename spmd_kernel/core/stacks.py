@@ -1,13 +1,13 @@
 """What a dump of faulthandler says: the stack of a rank's main thread, and where in the cell it is.
 
-A dump lists the threads, the main one last, each with its innermost frame first::
+A dump is of one thread, its innermost frame first::
 
-    Thread 0x00007f1c2b7fe6c0 (most recent call first):
-      File "/usr/lib/python3.11/threading.py", line 331 in wait
-      …
-    Current thread 0x00007f1c3a9f7b80 (most recent call first):
+    Stack (most recent call first):
       File "/tmp/ipykernel_4711/3290021454.py", line 2 in <module>
       …
+
+As a rule of the main one: the system gives it the signal, unless another waits for it already
+(signal(7)).  Any other thread begins in `threading`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from dataclasses import dataclass
 
 from .model import Rank
 
+HEADER = "Stack (most recent call first):\n"
 _FRAME = re.compile(r'^ +File "(.*)", line (\d+) in (.*)$')
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):$")
 _CELL = re.compile(r"(?:^|/)ipykernel_\d+/(\d+)\.py$|^<ipython-input-\d+-([0-9a-f]+)>$")
 _SEED = 0xC70F6907  # ipykernel.compiler.get_tmp_hash_seed
 _PACKAGES = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
-_OUTERMOST = re.compile(  # of a spawned rank; of a forked one, which has both
-    r'^ +File "(?:(?:<frozen runpy>|.*/runpy\.py)", line \d+ in _run_module_as_main'
-    r'|.*/zygote\.py", line \d+ in <module>)$'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +50,11 @@ class Frame:
 Stack = tuple[Frame, ...]  # innermost first
 
 
-def threads(dump: str) -> list[Stack]:
-    """The stacks in a dump, in its order; lines that are none are passed over."""
-    found: list[list[Frame]] = []
-    for line in dump.splitlines():
-        if _THREAD.match(line):
-            found.append([])
-        elif found and (frame := _FRAME.match(line)):
-            found[-1].append(Frame(frame[1], int(frame[2]), frame[3]))
-    return [tuple(stack) for stack in found]
+def read(dump: str) -> Stack:
+    """Lines that are no frames are passed over."""
+    _, header, text = dump.rpartition(HEADER)
+    found = [_FRAME.match(line) for line in text.splitlines()] if header else []
+    return tuple(Frame(frame[1], int(frame[2]), frame[3]) for frame in found if frame)
 
 
 def main_stack(dump: str) -> Stack:
@@ -70,8 +62,8 @@ def main_stack(dump: str) -> Stack:
 
     A thread that runs no cell (it is idle, or in an event loop that a cell awaits) keeps all frames.
     """
-    stacks = threads(dump)
-    return cut(stacks[-1]) if stacks else ()
+    stack = read(dump)
+    return () if stack and stack[-1].function == "_bootstrap" else cut(stack)
 
 
 def cut(stack: Stack) -> Stack:
@@ -83,12 +75,13 @@ def in_cell(stack: Stack) -> bool:
     return any(frame.cell for frame in stack)
 
 
-def is_complete(dump: str, last_line: str = "") -> bool:
-    """The outermost frame of the main thread has come; ``last_line`` is how it read before."""
-    if not dump.endswith("\n"):
-        return False
-    line = dump[dump.rfind("\n", 0, -1) + 1 : -1]
-    return (bool(last_line) and line == last_line) or _OUTERMOST.match(line) is not None
+def is_complete(dump: str, last_line: str) -> bool:
+    """Its outermost frame has come, which reads ``last_line`` in all dumps of a process.
+
+    Unless there are too many: then three dots end it.
+    """
+    _, header, frames = dump.rpartition(HEADER)
+    return bool(header and last_line) and f"\n{frames}".endswith((f"\n{last_line}\n", "\n  ...\n"))
 
 
 def cell_name(code: str) -> str:

@@ -20,10 +20,10 @@ from ..core.model import Pulse, Rank
 from ..rank.processes import kill
 
 SIGNAL: int | None = getattr(signal, "SIGRTMAX", 0) - 3 if hasattr(signal, "SIGRTMAX") else None
+SIGNAL_THREAD = 1  # PIDFD_SIGNAL_THREAD of linux/pidfd.h
 LIMIT = 0.5  # seconds for a rank to answer
 QUIET = 0.05  # nothing more for so long: the dump is over, although its last line is not known
 CHUNK = 1 << 16
-PIPE_SIZE = 1 << 20  # a hundred threads of a hundred frames
 
 Done = Callable[[Mapping[Rank, str], Mapping[Rank, Pulse]], None]
 
@@ -31,7 +31,7 @@ Done = Callable[[Mapping[Rank, str], Mapping[Rank, Pulse]], None]
 @dataclass(slots=True, eq=False)
 class _Pipe:
     read_end: int
-    last_line: str = ""  # the outermost frame of the main thread, as a dump showed it
+    last_line: str = ""  # the outermost frame, as a dump showed it; the first ends with `QUIET`
 
     def close(self) -> None:
         os.close(self.read_end)
@@ -66,7 +66,6 @@ class Stacks:
             os.mkfifo(prefix + ".stacks", 0o600)
             read_end = os.open(prefix + ".stacks", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._pipes[rank] = _Pipe(read_end)
-            _enlarge(read_end)
 
     def dump(self, pids: Mapping[Rank, int], done: Done) -> None:
         """Signal these processes; ``done`` hears once, from the loop, within `LIMIT`."""
@@ -106,7 +105,7 @@ class Stacks:
         self._open[rank] = reading
         self._loop.add_reader(pipe.read_end, self._read, reading)
         reading.quiet = self._loop.call_later(LIMIT, self._finish, reading, False)
-        kill(pid, SIGNAL)
+        _signal_main_thread(pid, SIGNAL)
 
     def _read(self, reading: _Reading) -> None:
         try:
@@ -119,12 +118,16 @@ class Stacks:
             self._finish(reading, False)
             return
         reading.text += data
-        if stacks.is_complete(_text(reading.text[-2000:]), reading.pipe.last_line):
+        text = _text(reading.text)
+        if not stacks.HEADER.startswith(text[: len(stacks.HEADER)]):
+            reading.pipe.last_line = ""  # the rest of an earlier dump: that was not its last line
+        if stacks.is_complete(text, reading.pipe.last_line):
             self._finish(reading, True)
             return
         if reading.quiet is not None:
             reading.quiet.cancel()
-        reading.quiet = self._loop.call_later(QUIET, self._finish, reading, True)
+        patience = LIMIT if reading.pipe.last_line else QUIET
+        reading.quiet = self._loop.call_later(patience, self._finish, reading, True)
 
     def _finish(self, reading: _Reading, answered: bool) -> None:
         if self._open.get(reading.rank) is not reading:
@@ -134,7 +137,7 @@ class Stacks:
         if reading.quiet is not None:
             reading.quiet.cancel()
         text = _text(reading.text)
-        if answered and text.endswith("\n"):
+        if answered and text.endswith("\n") and not text.endswith("  ...\n"):
             reading.pipe.last_line = text.splitlines()[-1]
         for ended in self._reading.pop(reading.rank):
             ended(reading.rank, text if answered and text else None)
@@ -144,6 +147,21 @@ class Stacks:
             self._finish(reading, False)
         if pipe := self._pipes.pop(rank, None):
             pipe.close()
+
+
+def _signal_main_thread(pid: int, signum: int) -> None:
+    """Where the system cannot tell threads apart it prefers that one (pidfd_send_signal(2), Linux 6.9)."""
+    try:
+        process = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        kill(pid, signum)
+        return
+    try:
+        signal.pidfd_send_signal(process, signum, None, SIGNAL_THREAD)
+    except OSError:
+        kill(pid, signum)
+    finally:
+        os.close(process)
 
 
 def catches(pid: int, signum: int) -> bool:
@@ -181,11 +199,3 @@ def _discard(read_end: int) -> None:
     with contextlib.suppress(OSError):
         while os.read(read_end, CHUNK):
             pass
-
-
-def _enlarge(pipe: int) -> None:
-    """A rank never waits for us: what does not fit is lost (Linux, fcntl(2))."""
-    import fcntl
-
-    with contextlib.suppress(OSError, AttributeError):
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_SIZE)

@@ -24,7 +24,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
-ACK, QUANTUM = b"\0spmd-read", 1 << 19  # as in `rank/flow.py`: so many bytes were read
+ACK, QUANTUM, MESSAGE = b"\0spmd-read", 1 << 19, 1 << 12  # as in `rank/flow.py`: so much was read
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]
@@ -160,7 +160,7 @@ class RankSockets:
     def _received(self, channel: Channel, frames: list[bytes]) -> None:
         self._receive(channel, frames)
         if channel == "iopub":
-            self._acknowledge(sum(map(len, frames)))
+            self._acknowledge(MESSAGE + sum(map(len, frames)))
             if self._farewell is not None:
                 self._farewell.heard()
 

@@ -20,9 +20,10 @@ from typing import Any
 ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
-QUANTUM = 1 << 19  # bytes
-WINDOW = 1 << 20  # bytes of messages that may be under way
-UNSENT = 1 << 18  # bytes of messages that may wait for the IOPub thread
+MESSAGE = 1 << 12  # what a message weighs beside its bytes: a short one costs a reader as much time
+QUANTUM = 1 << 19  # bytes, as all that follow
+WINDOW = 1 << 20  # of messages that may be under way
+UNSENT = 1 << 18  # of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 
@@ -68,7 +69,7 @@ class Flow:
         if os.getpid() != self._pid:  # a forked child, which has no thread
             self._send(frames, *args, **kwargs)
             return
-        size = sum([memoryview(frame).nbytes for frame in frames])
+        size = MESSAGE + sum([memoryview(frame).nbytes for frame in frames])
         self._add(size, size)
 
         def send() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spmd_kernel.core.model import Pulse, Rank
-from spmd_kernel.core.stacks import threads
+from spmd_kernel.core.stacks import main_stack
 from spmd_kernel.engines import stacks as stacks_module
 from spmd_kernel.engines.local import LocalEngine
 from spmd_kernel.engines.unblock import connections, table, unblock
@@ -96,7 +96,7 @@ def _fields(spec: Kernelspec) -> dict[str, object]:
 def test_a_process_tells_where_it_is(body: str, tmp_path: Path) -> None:
     text = run(body, tmp_path)
     assert text is not None
-    assert "here" in [frame.function for frame in threads(text)[-1]]
+    assert "here" in [frame.function for frame in main_stack(text)]
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
@@ -113,6 +113,32 @@ def test_deep_recursion_is_cut_and_yet_ends(tmp_path: Path) -> None:
     body = "def here(n):\n    here(n - 1) if n else time.sleep(600)\nhere(150)"
     text = run(body, tmp_path)
     assert text is not None and "in here" in text
+
+
+def test_threads_that_run_on_meanwhile_do_not_kill_it(tmp_path: Path) -> None:
+    """Their frames come and go, and so does the memory that these are in."""
+    body = """
+        def deep(n):
+            return n and deep(n - 1)
+        def work():
+            while True:
+                deep(800)
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        def here():
+            time.sleep(600)
+        here()"""
+
+    async def main() -> None:
+        async with engine(program(rank_code(body, tmp_path / "ready"))) as (local, watcher):
+            local.start(request(1))
+            await watcher.started(1)
+            await written(tmp_path / "ready")
+            for _ in range(300):
+                await dumped(local, 0)
+            assert is_alive(local.pids()[0])
+
+    asyncio.run(main())
 
 
 def test_a_process_that_has_not_registered_is_not_even_signalled(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from spmd_kernel.io import rank as reader
 from spmd_kernel.rank import flow
-from spmd_kernel.rank.flow import ACK, CHUNK, QUANTUM, WINDOW, Buffer, Flow
+from spmd_kernel.rank.flow import ACK, CHUNK, MESSAGE, QUANTUM, WINDOW, Buffer, Flow
 from spmd_kernel.rank.remembered import ALL, CELL, Book
 
 
@@ -76,7 +76,7 @@ def test_who_prints_waits_while_too_much_is_unread_from_the_first_byte_on() -> N
     thread.work()
     thread.receive([b"\1other"])
     assert thread.subscribed == [[b"\1other"]]
-    waiting = printing(made, [b"x" * (WINDOW + QUANTUM)])
+    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
     while waiting.is_alive() and not thread.sent:
         thread.work()
     waiting.join(0.1)
@@ -90,7 +90,7 @@ def test_an_ipykernel_that_hears_nothing_of_its_reader_does_not_wait() -> None:
     thread = Thread()
     thread._xpub_stream = None  # version 6 publishes without it
     made = Flow(thread)
-    waiting = printing(made, [b"x" * (WINDOW + QUANTUM)])
+    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
     while waiting.is_alive():
         thread.work()
     assert len(thread.sent) == 1
@@ -99,7 +99,7 @@ def test_an_ipykernel_that_hears_nothing_of_its_reader_does_not_wait() -> None:
 def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
     thread = Thread()
     made = Flow(thread)
-    made.send_multipart([b"x" * (WINDOW + QUANTUM)])  # this is its own thread
+    made.send_multipart([b"x" * (WINDOW + QUANTUM - MESSAGE)])  # this is its own thread
     control = threading.Thread(target=made.send_multipart, args=([b"status"],), name="Control")
     control.start()
     control.join(20)
