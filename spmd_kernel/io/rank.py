@@ -24,7 +24,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
-ACK, QUANTUM, MESSAGE = b"\0spmd-read", 1 << 19, 1 << 12  # as in `rank/flow.py`: so much was read
+ACK, QUANTUM, MESSAGE = b"\0spmd-read", 1 << 19, 1 << 14  # as in `rank/flow.py`: so much was read
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]

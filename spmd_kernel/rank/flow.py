@@ -17,10 +17,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import zmq
+
 ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
-MESSAGE = 1 << 12  # what a message weighs beside its bytes: a short one costs a reader as much time
+MESSAGE = 1 << 14  # what a message weighs beside its bytes: a short one costs a reader as much time
 QUANTUM = 1 << 19  # bytes, as all that follow
 WINDOW = 1 << 20  # of messages that may be under way
 UNSENT = 1 << 18  # of messages that may wait for the IOPub thread
@@ -54,16 +56,27 @@ class Flow:
             self._thread.socket.set_hwm(0)
         stream = getattr(self._thread, "_xpub_stream", None)
         if stream is not None:
-            handle = self._thread._handle_subscription
-
-            def receive(frames: Any) -> None:
-                if frames[0][1:] == ACK:
-                    self._add(unread=-QUANTUM)
-                else:
-                    handle(frames)
-
-            stream.on_recv(receive)
+            stream.on_recv(self._receive)
             self._hears = True  # by the process that had this file run
+
+    def _receive(self, frames: Any) -> None:
+        if frames[0][1:] == ACK:
+            self._add(unread=-QUANTUM)
+        else:
+            self._thread._handle_subscription(frames)
+
+    def _listen(self) -> None:
+        """Its loop hears of what comes once, and not at all if that is while the socket sends."""
+        if self._hears:
+            socket = self._thread.socket
+            while socket.get(zmq.EVENTS) & zmq.POLLIN:
+                self._receive(socket.recv_multipart())
+
+    def _work_off(self, sends: list[Callable[[], None]]) -> None:
+        for send in sends:
+            send()
+        with contextlib.suppress(Exception):  # closed: the process ends
+            self._listen()
 
     def send_multipart(self, frames: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child, which has no thread
@@ -81,7 +94,7 @@ class Flow:
         if self._batch is not None and threading.current_thread() is self._thread.thread:
             self._batch.append(send)
             return
-        self._schedule(send)
+        self._schedule(lambda: self._work_off([send]))
         self.wait()
 
     def in_one(self, flush: Any) -> None:
@@ -99,7 +112,7 @@ class Flow:
             self._batch = None
             self.flushed()
         if batch:
-            self._schedule(lambda: [send() for send in batch])
+            self._schedule(lambda: self._work_off(batch))
 
     def relieve(self, stream: Any) -> None:
         """Send what waits in this stream, now; wait only if that is still asked for."""
@@ -121,12 +134,12 @@ class Flow:
 
     def wait(self) -> None:
         """Until not too much is under way."""
-        if self._is_too_much() and self._may_wait():
+        if self.is_too_much() and self._may_wait():
             with self._changed:
-                while self._is_too_much() and self._thread.thread.is_alive():
+                while self.is_too_much() and self._thread.thread.is_alive():
                     self._changed.wait(CHECK)
 
-    def _is_too_much(self) -> bool:
+    def is_too_much(self) -> bool:
         return self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
 
     def _may_wait(self) -> bool:
@@ -195,6 +208,21 @@ def _parted(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
+def told_shortly(wait: Callable[[], None]) -> Callable[[], None]:
+    """A Stop in there is told without the frames of the wait that it ends.
+
+    IPython would read the whole of `threading`, for half a second, in all ranks at once.
+    """
+
+    def call() -> None:
+        try:
+            wait()
+        except KeyboardInterrupt as stop:
+            raise stop.with_traceback(None) from None
+
+    return call
+
+
 def collect(stream: Any, flow: Flow) -> None:
     """Let a stream collect its text in `Buffer`, and send it in chunks."""
     stream._buffers.default_factory = Buffer
@@ -203,9 +231,12 @@ def collect(stream: Any, flow: Flow) -> None:
     def schedule() -> None:
         if Buffer.is_full:
             Buffer.is_full = False
-            flow.relieve(stream)
-        elif not stream._flush_pending:
+            relieve()
+            return
+        if not stream._flush_pending:
             schedule_flush()
+        if flow.is_too_much():
+            wait()
 
     def flush_buffers() -> Iterator[Any]:
         for parent, buffer in stream._rotate_buffers().items():
@@ -213,10 +244,16 @@ def collect(stream: Any, flow: Flow) -> None:
                 yield dict(parent), text
             buffer.close()
 
+    def flush_and_wait() -> None:
+        flush()
+        flow.wait()
+
+    relieve, wait = told_shortly(lambda: flow.relieve(stream)), told_shortly(flow.wait)
     stream._schedule_flush = schedule
-    flush = stream._flush
+    flush, send = stream.flush, stream._flush
+    stream.flush = told_shortly(flush_and_wait)
     stream._flush_buffers = flush_buffers
-    stream._flush = lambda: flow.in_one(flush)
+    stream._flush = lambda: flow.in_one(send)
 
 
 def install(streams: Any, iostream: Any) -> Any:

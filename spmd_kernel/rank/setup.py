@@ -239,7 +239,7 @@ def watch_pipe(stream: Any) -> None:
     os.dup2(write_end, fd)
     os.close(write_end)
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    write, flush, pid = type(stream).write, type(stream).flush, os.getpid()
+    write, flush, pid = type(stream).write, stream.flush, os.getpid()
     taken = threading.Condition()
     ready = select.poll()
     ready.register(source, select.POLLIN)
@@ -269,7 +269,7 @@ def watch_pipe(stream: Any) -> None:
             with taken:
                 if ready_now.poll(0):
                     taken.wait(DRAIN)
-        flush(stream)
+        flush()
 
     ready_now = select.poll()  # a poll object serves one thread at a time
     ready_now.register(source, select.POLLIN)

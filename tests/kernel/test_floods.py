@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -74,6 +75,54 @@ def test_a_loop_that_prints_on_eight_ranks_stays_bounded_and_stops(
         own = [line for line in lines if line.startswith(f"{rank} │ ")]
         assert len(own) > 1000
         assert set(own[:-2]) == {f"{rank} │ {rank} {'x' * 70}"}
+
+
+@pytest.mark.parametrize(
+    "say",
+    ["print('x')", "print('x', flush=True)", "display('x')"],
+    ids=["print", "flush", "display"],
+)
+@pytest.mark.parametrize("size", [1, 2])
+def test_who_says_more_than_is_read_waits(
+    size: int, say: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_PROCESSES", str(size))
+    with Bytes() as kernel:
+        kernel.client.iopub_channel.socket.rcvhwm = 0
+        msg_id = kernel.send(f"""\
+import os
+said, fd = 0, os.open({str(tmp_path)!r} + "/" + os.environ["RANK"], os.O_CREAT | os.O_WRONLY)
+while True:
+    {say}
+    said += 1
+    os.pwrite(fd, b"%d" % said, 0)""")
+
+        def said() -> list[int]:
+            return [int(path.read_bytes() or b"0") for path in sorted(tmp_path.iterdir())]
+
+        def wait(since: list[int], change: bool) -> list[int]:
+            deadline = time.monotonic() + DEADLINE
+            while True:
+                time.sleep(0.5)  # numbers that do not change tell nobody
+                now = said()
+                if len(now) == size and all(
+                    (a != b) == change for a, b in zip(now, since, strict=True)
+                ):
+                    return now
+                assert time.monotonic() < deadline, (since, now)
+                since = since if change else now
+
+        wait([0] * size, change=True)
+        os.kill(kernel.pid, signal.SIGSTOP)
+        try:
+            standing = wait(said(), change=False)
+        finally:
+            os.kill(kernel.pid, signal.SIGCONT)
+        wait(standing, change=True)
+        kernel.client.control_channel.send(kernel.client.session.msg("interrupt_request", {}))
+        reply = kernel.client.get_shell_msg(timeout=DEADLINE)
+        assert reply["parent_header"]["msg_id"] == msg_id
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize("mode", ["live", "grouped"])

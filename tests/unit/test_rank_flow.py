@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import zmq
 
 from spmd_kernel.io import rank as reader
 from spmd_kernel.rank import flow
@@ -25,6 +26,7 @@ class Thread:
         self.socket = self
         self._xpub_stream: Thread | None = self
         self.subscribed: list[Any] = []
+        self.unheard: list[Any] = []  # came while it sent
 
     def schedule(self, event: Callable[[], None]) -> None:
         self.events.append(event)
@@ -34,6 +36,13 @@ class Thread:
 
     def _really_send(self, frames: Any) -> None:
         self.sent.append(frames)
+
+    def get(self, option: int) -> int:
+        assert option == zmq.EVENTS
+        return zmq.POLLIN if self.unheard else 0
+
+    def recv_multipart(self) -> Any:
+        return self.unheard.pop(0)
 
     def set_hwm(self, mark: int) -> None:
         assert mark == 0
@@ -56,7 +65,8 @@ def printing(made: Flow, frames: list[bytes]) -> threading.Thread:
 
 
 def test_both_sides_mean_the_same() -> None:
-    assert (reader.ACK, reader.QUANTUM) == (flow.ACK, flow.QUANTUM)
+    for name in ("ACK", "QUANTUM", "MESSAGE"):
+        assert getattr(reader, name) == getattr(flow, name)
 
 
 def test_who_prints_waits_while_too_much_is_unsent() -> None:
@@ -84,6 +94,17 @@ def test_who_prints_waits_while_too_much_is_unread_from_the_first_byte_on() -> N
     thread.receive([b"\1" + ACK])
     waiting.join(20)
     assert not waiting.is_alive()
+
+
+def test_what_came_while_it_sent_is_heard() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
+    thread.unheard = [[b"\1other"], [b"\1" + ACK]]
+    while waiting.is_alive():
+        thread.work()
+    assert thread.subscribed == [[b"\1other"]]
 
 
 def test_an_ipykernel_that_hears_nothing_of_its_reader_does_not_wait() -> None:
