@@ -68,6 +68,54 @@ def test_several_views_of_one_notebook(open_notebook: OpenNotebook) -> None:
     notebook.shot("several-views")
 
 
+FAILS = """\
+print("first of", rank, flush=True)
+gate("view")
+print("second of", rank, flush=True)
+if rank: 1 / 0
+"""
+
+
+def test_printed_exported_and_in_a_view_of_its_own(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 2", PRELUDE + MEET + GATE, HELLO, FIGURE, FAILS)
+    (notebook.lab.work / "view").unlink(missing_ok=True)
+    page = notebook.page
+    for index in range(4):
+        notebook.run(index)
+    notebook.run(4, wait=False)
+    notebook.wait_text(4, "first of 1")
+    choose(notebook, 2, "1")
+    notebook.activate(4)
+    notebook.command("notebook:create-output-view")
+    view = page.locator(".jp-LinkedOutputView")
+    expect(view).to_contain_text("0 │ first of 0")  # whatever is chosen in the notebook
+    page.locator(".jp-NotebookPanel .jp-Cell").first.click()
+    (notebook.lab.work / "view").touch()
+    notebook.wait_done(4)
+    expect(view).to_contain_text("0 │ second of 0")
+    expect(view).to_contain_text("1 │ -----")
+    assert "1 │" not in "".join(shown(notebook, 4)) and "of 0" not in "".join(shown(notebook, 4))
+    expect(view.get_by_role("tab")).to_have_count(0)
+
+    page.emulate_media(media="print")
+    expect(notebook.cell(3).locator(".spmd-Tab:visible")).to_have_text(["1"])
+    expect(notebook.cell(3).locator("img:visible")).to_have_count(1)
+    notebook.shot("printed", 3)
+    page.emulate_media(media="screen")
+    choose(notebook, 2, "All")
+    page.emulate_media(media="print")
+    expect(notebook.cell(3).locator(".spmd-Tabs")).to_be_hidden()
+    expect(notebook.cell(3).locator("img:visible")).to_have_count(2)
+    page.emulate_media(media="screen")
+    choose(notebook, 2, "1")
+
+    notebook.command("docmanager:save")  # and what "Print…" and "Save and Export" show: all ranks
+    page.goto(f"{notebook.lab.url}/nbconvert/html/{notebook.path.name}?token={notebook.lab.token}")
+    expect(page.locator("body")).to_contain_text("0 │ hello 0\n1 │ hello 1")
+    expect(page.locator(".jp-OutputArea img")).to_have_count(2)
+    expect(page.locator("[class*=spmd-]")).to_have_count(0)
+
+
 STEPS = """\
 for step in range(5):
     gate(f"edit-{step}")
