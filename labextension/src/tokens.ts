@@ -44,8 +44,10 @@ export interface INotebookRanks {
   /** With `only`, for that cell. */
   choose(choice: Choice, only?: string): void;
   isChosenAlone(cellId: string): boolean;
-  /** How many ranks ran a cell in this session; 0: not known. */
+  /** How many ranks ran a cell, as the kernel says; 0: not known. */
   sizeOf(cellId: string): number;
+  /** By what is saved with the cell; it counts where the kernel does not say. */
+  suppose(cellId: string, size: number): void;
   setHang(text: string): void;
 }
 

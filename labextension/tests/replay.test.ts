@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Gate, missed, type IHeaders, type IKnownCell } from '../src/protocol/replay';
+import { Gate, missed, sizes, type IHeaders, type IKnownCell } from '../src/protocol/replay';
 
 const run = (cell: string | null, count: number | null, state: IKnownCell['state']): IKnownCell => ({
   msg_id: `${cell}-${count}`,
@@ -28,6 +28,19 @@ test('the last run of a cell is meant; others and strangers are not', () => {
 test('what somebody saw end is not brought back', () => {
   const known = [run('a', 3, 'done'), run('b', 4, 'done')];
   assert.deepEqual(ids(missed(known, shown({ a: null, b: null }), 3)), ['b-4']);
+});
+
+test('the size is that of the run whose outputs are there', () => {
+  const known = [
+    { ...run('a', 3, 'done'), size: 4 },
+    { ...run('a', 5, 'done'), size: 1 },
+    { ...run('b', 6, 'done'), size: 2 },
+    { ...run('c', 7, 'done'), size: null },
+    { ...run('d', 8, 'running'), size: 2 }
+  ];
+  const page = shown({ a: 5, b: 1, c: 7, d: null });
+  assert.deepEqual([...sizes(known, page, [known[4]!])], [['a', 1], ['d', 2]]);
+  assert.deepEqual([...sizes(known, shown({ a: 3 }), [])], []); // it has run since
 });
 
 const message = (parent: string, type: string, content: object = {}): IHeaders => ({

@@ -248,6 +248,7 @@ class Cells:
 
     def _fanout(self, cell: Cell, want: Run, stores: bool, resume: Callable[[], None]) -> Fanout:
         size = self._ranks.size
+        self._stage.journal.ran(cell.msg_id, size)
         outputs: Outputs = Bare()
         if size > 1:
             outputs = outputs_of(want.ranks, size, self._display_ids, self._stage.policy)

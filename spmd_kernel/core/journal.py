@@ -34,6 +34,7 @@ class CellLog:
     cell_id: str | None = None
     count: int | None = None  # its number, if it has one
     silent: bool = False
+    size: int | None = None  # of the world, when ranks ran it
     running: bool = True
     first: int = 0  # number of the oldest message that is there
     messages: deque[Logged] = field(default_factory=deque)
@@ -64,6 +65,11 @@ class Journal:
         self._cells[log.msg_id] = log
         while len(self._cells) > CELLS:
             self._forget(next(iter(self._cells)))
+
+    def ran(self, msg_id: str, size: int) -> None:
+        """Ranks of a world of ``size`` begin with the cell; its magics may just have made it so large."""
+        if log := self._cells.get(msg_id):
+            log.size = size
 
     def end(self, msg_id: str) -> None:
         log = self._cells.get(msg_id)

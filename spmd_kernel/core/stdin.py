@@ -140,7 +140,7 @@ class Stdin:
 
         ``msg_id``: of the question that is meant.
         """
-        question = self._open
+        question = self._open or self._left
         if question is None:
             raise UsageError("answer: no rank waits for one", "the command status has the question")
         if msg_id not in (None, question.msg_id):
@@ -201,8 +201,8 @@ class Stdin:
 
     @property
     def question(self) -> dict[str, Any] | None:
-        """The one that is with the user."""
-        question = self._open
+        """The one that is with the user, also when its cell is over: a thread may wait for the answer."""
+        question = self._open or self._left
         if question is None:
             return None
         return {

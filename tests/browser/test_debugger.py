@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, WebSocketRoute, expect
 
 from .lab import DEADLINE, Notebook
 from .test_lab import PRELUDE, until
@@ -207,6 +209,72 @@ x = rank
 breakpoint()
 print(x)
 """
+
+
+class Slow:
+    """The way from the server to the page, on which the values of variables can be held up."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self.holds = False
+        self._held: list[Callable[[], None]] = []
+        page.route_web_socket(re.compile("/channels"), self._connect)
+
+    def wait_held(self, count: int) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while len(self._held) < count:
+            assert time.monotonic() < deadline
+            self._page.wait_for_timeout(20)  # meanwhile messages pass
+
+    def release(self) -> None:
+        for send in self._held:
+            send()
+        self._held.clear()
+
+    def _connect(self, to_page: WebSocketRoute) -> None:
+        def pass_on(message: str | bytes) -> None:
+            raw = message.encode() if isinstance(message, str) else message
+            if self.holds and VALUES.search(raw):
+                self._held.append(partial(to_page.send, message))
+            else:
+                to_page.send(message)
+
+        to_page.connect_to_server().on_message(pass_on)
+
+
+VALUES = re.compile(rb'"variables": ?\[')
+
+
+def test_values_that_come_late_are_not_those_of_another_rank(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 3", PRELUDE, TRAIN)
+    slow = Slow(notebook.page)
+    notebook.open()  # by that way
+    notebook.run(0)
+    notebook.run(1)
+    debugger = Debugger(notebook)
+    debugger.open()
+    debugger.breakpoint(2, 3)
+    notebook.run(2, wait=False)
+    expect(debugger.ranks).to_have_text([f"rank {rank}train:3" for rank in range(3)])
+    debugger.ranks.nth(0).click()
+    expect(debugger.value("loss")).to_have_text("0.5")
+
+    slow.holds = True
+    debugger.ranks.nth(1).click()
+    expect(debugger.frames.first).to_contain_text("train [rank 1]")
+    slow.wait_held(3)  # an answer for each scope
+    slow.holds = False
+    debugger.ranks.nth(2).click()
+    expect(debugger.value("loss")).to_have_text("2.5")
+    slow.release()
+    for _ in range(2):  # the answer comes behind them, by the same way
+        notebook.ask("""
+            const { kernel } = app.shell.currentWidget.sessionContext.session;
+            await kernel.requestDebug({ type: 'request', seq: 0, command: 'debugInfo' }).done""")
+    assert debugger.value("loss").inner_text() == "2.5"
+    expect(debugger.ranks.nth(2)).to_have_attribute("aria-selected", "true")
+    debugger.do("Continue")
+    notebook.wait_done(2)
 
 
 def test_one_rank_fails_another_one_dies(open_notebook: OpenNotebook) -> None:

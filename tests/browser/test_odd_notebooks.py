@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -65,6 +66,54 @@ def test_several_views_of_one_notebook(open_notebook: OpenNotebook) -> None:
     )
     assert "hello 1" not in said_in(second)
     notebook.shot("several-views")
+
+
+FAILS = """\
+print("first of", rank, flush=True)
+gate("view")
+print("second of", rank, flush=True)
+if rank: 1 / 0
+"""
+
+
+def test_printed_exported_and_in_a_view_of_its_own(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook("%processes 2", PRELUDE + MEET + GATE, HELLO, FIGURE, FAILS)
+    (notebook.lab.work / "view").unlink(missing_ok=True)
+    page = notebook.page
+    for index in range(4):
+        notebook.run(index)
+    notebook.run(4, wait=False)
+    notebook.wait_text(4, "first of 1")
+    choose(notebook, 2, "1")
+    notebook.activate(4)
+    notebook.command("notebook:create-output-view")
+    view = page.locator(".jp-LinkedOutputView")
+    expect(view).to_contain_text("0 │ first of 0")  # whatever is chosen in the notebook
+    page.locator(".jp-NotebookPanel .jp-Cell").first.click()
+    (notebook.lab.work / "view").touch()
+    notebook.wait_done(4)
+    expect(view).to_contain_text("0 │ second of 0")
+    expect(view).to_contain_text("1 │ -----")
+    assert "1 │" not in "".join(shown(notebook, 4)) and "of 0" not in "".join(shown(notebook, 4))
+    expect(view.get_by_role("tab")).to_have_count(0)
+
+    page.emulate_media(media="print")
+    expect(notebook.cell(3).locator(".spmd-Tab:visible")).to_have_text(["1"])
+    expect(notebook.cell(3).locator("img:visible")).to_have_count(1)
+    notebook.shot("printed", 3)
+    page.emulate_media(media="screen")
+    choose(notebook, 2, "All")
+    page.emulate_media(media="print")
+    expect(notebook.cell(3).locator(".spmd-Tabs")).to_be_hidden()
+    expect(notebook.cell(3).locator("img:visible")).to_have_count(2)
+    page.emulate_media(media="screen")
+    choose(notebook, 2, "1")
+
+    notebook.command("docmanager:save")  # and what "Print…" and "Save and Export" show: all ranks
+    page.goto(f"{notebook.lab.url}/nbconvert/html/{notebook.path.name}?token={notebook.lab.token}")
+    expect(page.locator("body")).to_contain_text("0 │ hello 0\n1 │ hello 1")
+    expect(page.locator(".jp-OutputArea img")).to_have_count(2)
+    expect(page.locator("[class*=spmd-]")).to_have_count(0)
 
 
 STEPS = """\
@@ -201,6 +250,46 @@ def test_views_beside_collapsed_and_of_other_kernels(open_notebook: OpenNotebook
     expect(notebook.cell(1).get_by_role("tablist")).to_be_hidden()
     notebook.wait_text(1, "1 │ x")  # the page hears of the size a moment later
     assert notebook.lines(1) == ["1 │ x"]  # one rank has no labels: that is what the program said
+
+
+def test_one_rank_prints_what_reads_like_labels(open_notebook: OpenNotebook) -> None:
+    plain = "for rank in range(2): print(rank, '│ x')"
+    notebook = open_notebook(plain, plain + "\nrank", "print('x')", "%processes 2", HELLO)
+    notebook.run_all()
+    wait_size(notebook.page, 2)
+    expect(tabs(notebook, 4)).to_have_text(["All", "0", "1"])
+    expect(notebook.page.locator(".spmd-Tabs:visible")).to_have_count(1)
+    notebook.command("docmanager:save")
+    saved = nbformat.read(notebook.path, as_version=4)
+    marks = [cell.metadata.get("spmd") for cell in saved.cells]
+    assert marks == [{"size": 1, "execution_count": 1}, None, None, None, None]
+
+    def only_the_last_has_tabs() -> None:
+        expect(tabs(notebook, 4)).to_have_text(["All", "0", "1"])
+        choose(notebook, 4, "1")
+        assert shown(notebook, 4) == ["hello 1"]
+        expect(notebook.page.locator(".spmd-Tabs:visible")).to_have_count(1)
+        assert shown(notebook, 0) == ["0 │ x", "1 │ x"]  # whichever rank is chosen
+        assert shown(notebook, 1) == ["0 │ x", "1 │ x", "1"]
+
+    notebook.page.goto("about:blank")
+    del saved.cells[0].metadata["spmd"]  # the kernel remembers how many ranks there were
+    nbformat.write(saved, notebook.path)
+    notebook.open()
+    notebook.wait_status()
+    expect(notebook.cell(0).locator(".spmd-Tabs")).to_be_hidden()
+    only_the_last_has_tabs()
+    notebook.command("docmanager:save")
+    saved = nbformat.read(notebook.path, as_version=4)
+    assert saved.cells[0].metadata["spmd"] == marks[0]
+
+    notebook.page.goto("about:blank")
+    notebook.lab.stop_kernels()
+    saved.metadata.kernelspec.name = "spmd-elsewhere"
+    nbformat.write(saved, notebook.path)
+    notebook.open_without_kernel()  # all that is known is in the notebook
+    only_the_last_has_tabs()
+    notebook.shot("one-rank-reads-like-labels")
 
 
 def box(found: Locator) -> dict[str, float]:

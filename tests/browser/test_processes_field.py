@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -129,14 +130,50 @@ def test_a_plain_kernel_is_one_process_and_may_become_many(open_notebook: OpenNo
     expect(notebook.cell(0).get_by_role("tab")).to_have_text(["All", "0", "1"])
 
 
+@contextmanager
+def shown_when(notebook: Notebook, when: str) -> Iterator[None]:
+    """The setting, for pages that are loaded from now on."""
+    notebook.setting("spmd-kernel:processes", "processesField", f'"{when}"')
+    try:
+        yield
+    finally:
+        notebook.setting("spmd-kernel:processes", "processesField", '"always"')
+
+
 def test_a_setting_hides_it(open_notebook: OpenNotebook) -> None:
     notebook = open_notebook("1", kernel="python3")
     expect(field(notebook.page)).to_be_visible()
-    notebook.setting("spmd-kernel:processes", "processesField", '"distributed"')
-    try:
+    with shown_when(notebook, "distributed"):
         notebook.page.goto("about:blank")
         notebook.open()
         expect(notebook.button("Python 3")).to_be_visible()
         expect(field(notebook.page)).to_be_hidden()
-    finally:
-        notebook.setting("spmd-kernel:processes", "processesField", '"always"')
+
+
+def test_a_setting_hides_it_with_every_kernel(open_notebook: OpenNotebook) -> None:
+    notebook = open_notebook(
+        "%processes 2", "import os\nprint('rank', os.environ.get('RANK', 'none'))"
+    )
+    page = notebook.page
+    wait_size(page, 1)
+    with shown_when(notebook, "never"):
+        notebook.page.goto("about:blank")
+        notebook.open()
+        expect(notebook.button("Distributed (Python 3)")).to_be_visible()
+        notebook.run_all()
+        tabs = notebook.cell(1).get_by_role("tab")  # all else is there
+        expect(tabs).to_have_text(["All", "0", "1"])
+        expect(page.locator(".spmd-Processes")).to_have_count(1)
+        expect(page.locator(".spmd-Processes")).to_be_hidden()
+        assert page.locator(".spmd-Processes").bounding_box() is None  # it takes no room, either
+
+        notebook.change_kernel("python3")
+        sent = notebook.record_sent()
+        expect(tabs).to_have_count(0)
+        notebook.run(1)
+        assert notebook.lines(1) == ["rank none"]
+        assert not [kind for kind in sent() if kind.startswith(("comm_open", "spmd"))]
+        expect(page.locator(".spmd-Processes")).to_be_hidden()
+    page.goto("about:blank")
+    notebook.open()
+    expect(field(page)).to_be_visible()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Locator, expect
 
-from .lab import Notebook
+from .lab import DEADLINE, Notebook
 from .test_lab import GATE, MEET, PRELUDE, said
 from .test_rank_tabs import choose, shown
 
@@ -150,6 +150,48 @@ def test_a_question_is_asked_again(open_notebook: OpenNotebook) -> None:
     notebook.wait_text(1, "KeyboardInterrupt")
     notebook.wait_done(1)
     assert said(notebook.lines(1))[1][:2] == ["Your name?  Ada", "Hello Ada"]
+
+
+def box(notebook: Notebook) -> Locator:
+    return notebook.cell(1).locator("input.jp-Stdin-input")
+
+
+def test_a_question_that_is_answered_or_withdrawn_elsewhere_goes(
+    open_notebook: OpenNotebook, browser: Browser
+) -> None:
+    notebook = open_notebook("%processes 2", ASK)
+    notebook.run(0)
+    notebook.command("docmanager:save")
+    notebook.run(1, wait=False)
+    box(notebook).wait_for()
+    with browser.new_context() as context:
+        context.set_default_timeout(1000 * DEADLINE)
+        other = Notebook(context.new_page(), notebook.lab, notebook.path, "notebook")
+        other.open()
+        box(other).fill("Ada")
+        box(other).press("Enter")
+        for page in (notebook, other):
+            page.wait_text(1, "Hello Ada")
+            expect(box(page)).to_have_count(1)
+            expect(box(page)).to_have_attribute("type", "password")  # the next question alone
+        box(notebook).fill("secret")
+        box(notebook).press("Enter")
+        for page in (notebook, other):
+            page.wait_text(1, "6 letters")
+            expect(box(page)).to_have_count(0)
+
+    notebook.run(1, wait=False)  # no box stands in its way
+    box(notebook).wait_for()
+    notebook.lab.request("POST", f"kernels/{notebook.kernel_id()}/interrupt")
+    notebook.wait_text(1, "KeyboardInterrupt")
+    notebook.wait_done(1)
+    expect(box(notebook)).to_have_count(0)
+    notebook.run(1, wait=False)
+    box(notebook).fill("Bob")
+    box(notebook).press("Enter")
+    notebook.wait_text(1, "Hello Bob")
+    notebook.command("notebook:interrupt-kernel")
+    expect(box(notebook)).to_have_count(0)
 
 
 LIVE_WIDGETS = """\

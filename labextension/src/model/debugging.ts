@@ -8,14 +8,9 @@
 
 import type { IDebugger } from '@jupyterlab/debugger';
 import { Signal } from '@lumino/signaling';
+import { Latest, type IShown, type Request } from '../protocol/latest';
 import { rows, signature, type IDebugRanks, type IRow } from '../protocol/debug';
 import { Refusal, type IDebugging, type INotebookRanks, type INotebooks } from '../tokens';
-
-interface IResponse {
-  readonly success: boolean;
-  readonly message?: string;
-  readonly body?: unknown;
-}
 
 type Session = IDebugger.ISession;
 
@@ -59,6 +54,7 @@ export class Debugging implements IDebugging {
 
   /** Whether the answer is an old one, or another's. */
   private _look(): void {
+    this._follow(this._service.session);
     const notebook = this._service.isStarted ? this._notebook : null;
     const session = notebook && this._service.session;
     const key = signature(notebook?.session?.status ?? null);
@@ -69,6 +65,21 @@ export class Debugging implements IDebugging {
       this._ask();
     }
     this._show();
+  }
+
+  /** From now on late answers to Lab's questions do not take the place of newer ones. */
+  private _follow(session: Session | null): void {
+    if (session !== null && !this._followed.has(session)) {
+      this._followed.add(session);
+      const latest = new Latest(requestOf(session), () => this._shown());
+      session.sendRequest = latest.request as unknown as Session['sendRequest'];
+    }
+  }
+
+  private _shown(): IShown {
+    const { callstack, stoppedThreads } = this._service.model;
+    const [threadId] = stoppedThreads;
+    return { isOurs: this._notebook !== null, threadId, frameId: callstack.frame?.id };
   }
 
   /** One question at a time; what comes meanwhile is one more. */
@@ -125,6 +136,7 @@ export class Debugging implements IDebugging {
     this.changed.emit();
   }
 
+  private readonly _followed = new WeakSet<Session>();
   private _session: Session | null = null;
   private _told: IDebugRanks | null = null;
   private _key = '';
@@ -132,13 +144,13 @@ export class Debugging implements IDebugging {
   private _isAsking = false;
 }
 
+/** Commands of our own are in no type of Lab's. */
+function requestOf(session: Session): Request {
+  return session.sendRequest.bind(session) as unknown as Request;
+}
+
 async function send(session: Session, command: string, args: object): Promise<unknown> {
-  // Commands of our own are in no type of Lab's.
-  const request = session.sendRequest.bind(session) as unknown as (
-    command: string,
-    args: object
-  ) => Promise<IResponse>;
-  const response = await request(command, args);
+  const response = await requestOf(session)(command, args);
   if (!response.success) {
     throw new Refusal(response.message ?? `${command} failed`, '');
   }

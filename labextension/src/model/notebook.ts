@@ -4,6 +4,7 @@ import { NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import type { IOutputModel } from '@jupyterlab/rendermime';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
+import type { IKnownCell } from '../protocol/replay';
 import type { Choice } from '../protocol/text';
 import type { Change, INotebookRanks } from '../tokens';
 import { Session } from './session';
@@ -31,7 +32,7 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
   }
 
   choiceOf(cellId: string): Choice {
-    if (this._sizes.get(cellId) === 1) {
+    if ((this._sizes.get(cellId) ?? this._saved.get(cellId)) === 1) {
       return null; // one rank has no labels: what looks like one is the program's own
     }
     const own = this._alone.get(cellId);
@@ -59,6 +60,18 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
 
   sizeOf(cellId: string): number {
     return this._sizes.get(cellId) ?? 0;
+  }
+
+  suppose(cellId: string, size: number): void {
+    this._saved.set(cellId, size);
+  }
+
+  /** The kernel remembers that so many ranks ran the cell. */
+  ran(cellId: string, size: number): void {
+    if (!this._sizes.has(cellId)) {
+      this._sizes.set(cellId, size);
+      this.changed.emit('status');
+    }
   }
 
   setHang(text: string): void {
@@ -98,6 +111,7 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
       this.session = live ? new Session(kernel) : null;
       this.session?.changed.connect(this._onStatus, this);
       this.hang = '';
+      this._size = 0;
     }
     this.changed.emit('kernel');
   }
@@ -108,11 +122,31 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
       this._sizes.set(status.running.cell_id, status.size);
     }
     if (status) {
-      this._ended.forEach(id => this._sizes.set(id, status.size));
-      this._ended.clear();
+      this._sizeEnded(status.size);
     }
     if (!status?.running) {
       this.setHang('');
+    }
+    this.changed.emit('status');
+  }
+
+  /** Cells that ended since the last word of the kernel; if the size changed meanwhile, it is asked. */
+  private _sizeEnded(size: number): void {
+    const ended = [...this._ended];
+    this._ended.clear();
+    if (this._size === size) {
+      ended.forEach(id => this._sizes.set(id, size));
+    } else if (ended.length > 0) {
+      void this._askSizes(ended).catch(console.warn);
+    }
+    this._size = size;
+  }
+
+  private async _askSizes(ids: readonly string[]): Promise<void> {
+    const { data } = await this.session!.request<IRemembered>('outputs', { from: ALL });
+    const sizes = new Map(data.cells?.map(cell => [cell.cell_id, cell.size]));
+    for (const id of ids.filter(id => sizes.get(id))) {
+      this._sizes.set(id, sizes.get(id)!);
     }
     this.changed.emit('status');
   }
@@ -152,10 +186,19 @@ export class NotebookRanks implements INotebookRanks, IDisposable {
   private _choice: Choice = null;
   private readonly _alone = new Map<string, Choice>();
   private readonly _ended = new Set<string>(); // cells since what was told last
+  private _size = 0; // that was told last
   private readonly _sizes = new Map<string, number>();
+  private readonly _saved = new Map<string, number>();
   private readonly _cells = new WeakMap<IOutputModel, string>();
   private _isDisposed = false;
 }
+
+/** The answer of `outputs` (docs/control.md). */
+interface IRemembered {
+  readonly cells?: readonly IKnownCell[];
+}
+
+const ALL = Number.MAX_SAFE_INTEGER; // outputs that are not wanted
 
 interface Outputs {
   readonly length: number;

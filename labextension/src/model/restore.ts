@@ -9,7 +9,7 @@
 import type { CodeCell } from '@jupyterlab/cells';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { PromiseDelegate } from '@lumino/coreutils';
-import { Gate, missed, type IKnownCell } from '../protocol/replay';
+import { Gate, missed, sizes, type IKnownCell } from '../protocol/replay';
 import type { IQuestion } from '../protocol/status';
 import type { NotebookRanks } from './notebook';
 import { lastSeen } from './seen';
@@ -43,7 +43,9 @@ export async function restore(notebook: NotebookRanks, session: Session): Promis
   const shown = new Map(
     [...cells].map(([id, cell]) => [id, { execution_count: cell.model.executionCount }])
   );
-  for (const run of missed(data.cells ?? [], shown, lastSeen(session.kernel.id))) {
+  const runs = missed(data.cells ?? [], shown, lastSeen(session.kernel.id));
+  sizes(data.cells ?? [], shown, runs).forEach((size, id) => notebook.ran(id, size));
+  for (const run of runs) {
     const cell = cells.get(run.cell_id!)!;
     if (!session.hasSent(run.msg_id)) {
       await cell.ready;

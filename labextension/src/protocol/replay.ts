@@ -6,6 +6,8 @@ export interface IKnownCell {
   readonly cell_id: string | null;
   readonly execution_count: number | null;
   readonly state: 'queued' | 'running' | 'done' | 'unknown';
+  /** How many ranks there were; null: none ran it, undefined: the kernel is an older one. */
+  readonly size?: number | null;
   readonly next: number;
 }
 
@@ -34,6 +36,27 @@ export function missed(
     const before = shown.get(run.cell_id!)!.execution_count ?? 0;
     return run.state !== 'done' || (count > seen && count !== before);
   });
+}
+
+/** How many ranks ran what the page shows, or will, of its cells: by their last runs. */
+export function sizes(
+  known: readonly IKnownCell[],
+  shown: ReadonlyMap<string, IShownCell>,
+  fetched: readonly IKnownCell[]
+): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const run of known) {
+    const page = run.cell_id === null ? undefined : shown.get(run.cell_id);
+    if (page === undefined) {
+      continue;
+    }
+    found.delete(run.cell_id!);
+    const isShown = run.execution_count !== null && run.execution_count === page.execution_count;
+    if (run.size && (isShown || fetched.includes(run))) {
+      found.set(run.cell_id!, run.size);
+    }
+  }
+  return found;
 }
 
 export interface IHeaders {

@@ -9,6 +9,7 @@ import { Signal } from '@lumino/signaling';
 import type { Panel, PanelLayout, Widget } from '@lumino/widgets';
 import { appendQuickly, LONG } from '../model/append';
 import { isShown, markOf, TEXT, type IMark, type IOutput } from '../protocol/outputs';
+import { isSaved, KEY, savedSize, toSave } from '../protocol/size';
 import { tabsOf, type ICellFacts } from '../protocol/tabs';
 import { TextLedger, type Choice } from '../protocol/text';
 import type { Change, INotebookRanks } from '../tokens';
@@ -121,9 +122,11 @@ export class CellRanks implements IDisposable {
       return;
     }
     const id = this.cell.model.id;
+    const outputs = this._outputs as readonly IOutput[];
+    const marks = outputs.map(markOf);
+    const facts = this._facts(marks, this._sizeOf(outputs));
     const choice = this._notebook.choiceOf(id);
-    const marks = this._outputs.map(output => markOf(output as IOutput));
-    const tabs = tabsOf(this._facts(marks), choice);
+    const tabs = tabsOf(facts, choice);
     const nothing = !this._show(marks, choice) && marks.length > 0 && choice !== null;
     this._tabs.display(
       tabs,
@@ -132,9 +135,34 @@ export class CellRanks implements IDisposable {
       nothing ? `rank ${choice} wrote nothing here` : ''
     );
     this._findHang(marks);
+    this._save(outputs, facts.named.size > 0);
   }
 
-  private _facts(marks: readonly IMark[]): ICellFacts {
+  /** How many ranks ran it; 0: not known. */
+  private _sizeOf(outputs: readonly IOutput[]): number {
+    const { model } = this.cell;
+    const saved = savedSize(outputs, model.getMetadata(KEY), model.executionCount);
+    this._notebook.suppose(model.id, saved);
+    return this._notebook.sizeOf(model.id) || saved;
+  }
+
+  /** For a page that knows the notebook only. */
+  private _save(outputs: readonly IOutput[], looks: boolean): void {
+    const { model } = this.cell;
+    const size = this._notebook.sizeOf(model.id);
+    if (size === 0 || model.executionState !== 'idle') {
+      return;
+    }
+    const saved = toSave(size, looks, outputs, model.executionCount);
+    const before: unknown = model.getMetadata(KEY);
+    if (saved && !(isSaved(before) && before.execution_count === saved.execution_count)) {
+      model.setMetadata(KEY, saved);
+    } else if (!saved && isSaved(before)) {
+      model.deleteMetadata(KEY);
+    }
+  }
+
+  private _facts(marks: readonly IMark[], size: number): ICellFacts {
     const ledgers = this._outputs.map(output => this._ledger(output));
     const status = this._notebook.session?.status;
     const running = status?.running;
@@ -143,7 +171,7 @@ export class CellRanks implements IDisposable {
       running?.cell_id === this.cell.model.id && this.cell.model.executionState !== 'idle';
     const signs = marks.map(mark => mark.ranks);
     return {
-      size: this._notebook.sizeOf(this.cell.model.id),
+      size,
       marks,
       named: new Set(ledgers.flatMap(ledger => [...(ledger?.ranks ?? [])])),
       running: isMine ? running.ranks : [],

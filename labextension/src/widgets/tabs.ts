@@ -121,6 +121,7 @@ function button(tab: ITab, controls: string, alone: boolean): HTMLButtonElement 
   node.className = `spmd-Tab ${tab.state && `spmd-mod-${tab.state}`}`;
   node.textContent = tab.title;
   node.dataset['rank'] = tab.ranks ? `${tab.ranks[0]}` : '';
+  node.dataset['word'] = tab.ranks?.length === 1 ? 'rank' : 'ranks'; // for paper
   node.tabIndex = tab.selected ? 0 : -1;
   node.title = `${tab.spoken}${tab.selected && alone ? ', in this cell only' : ''}`;
   node.setAttribute('role', 'tab');

@@ -81,6 +81,7 @@ def _state(log: CellLog | None, msg_id: str | None) -> dict[str, Any]:
             "cell_id": None,
             "execution_count": None,
             "state": state,
+            "size": None,
             "next": 0,
         }
     return {
@@ -88,6 +89,7 @@ def _state(log: CellLog | None, msg_id: str | None) -> dict[str, Any]:
         "cell_id": log.cell_id,
         "execution_count": log.count,
         "state": "running" if log.running else "done",
+        "size": log.size,
         "next": log.next,
     }
 
@@ -136,6 +138,10 @@ _CELL: dict[str, Schema] = {
     "state": {
         "enum": ["queued", "running", "done", "unknown"],
         "description": "unknown: no cell has run yet",
+    },
+    "size": {
+        "type": ["integer", "null"],
+        "description": "the world size when it ran; with one rank nothing is labelled; null: no rank ran it",
     },
     "next": {
         "type": "integer",

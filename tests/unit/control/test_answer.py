@@ -71,3 +71,16 @@ def test_pages_hear_of_it() -> None:
     world.answer("Ann")
     world.fire("status")
     assert pushed(world)[-1]["status"]["question"] is None
+
+
+def test_a_thread_that_still_waits_when_the_next_cell_runs() -> None:
+    world, _ = asked(2)
+    for fake in list(world.ranks.values()):
+        fake.beside |= fake.questions.keys()  # a thread's: the cell ends without its answer
+        world.answer_shell(fake)
+    world.execute("y")
+    question = now(world, "status")["question"]
+    assert question["prompt"] == "name? "
+    assert now(world, "answer", value="Ann", msg_id=question["msg_id"])["ranks"] == [0, 1]
+    assert [fake.answers for fake in world.ranks.values()] == [["Ann"]] * 2
+    assert now(world, "status")["question"] is None

@@ -104,6 +104,16 @@ def test_without_a_name_it_is_the_running_or_the_last_cell_and_all_are_listed() 
     assert len(now(world, "outputs")["cells"]) == 3, "a silent cell that says nothing is no cell"
 
 
+def test_each_cell_says_how_many_ranks_there_were() -> None:
+    world = start(1)
+    world.run("x")
+    world.run("%processes 2")
+    world.run("%%rank 0\ny")
+    world.run("%processes 3\nz")
+    sizes = [cell["size"] for cell in now(world, "outputs")["cells"]]
+    assert sizes == [1, None, 2, 3]
+
+
 def test_a_cell_that_has_not_begun() -> None:
     world = start(1)
     world.execute("x")
