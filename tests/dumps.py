@@ -10,8 +10,7 @@ C10D = "torch/distributed/distributed_c10d.py"
 
 def dump(code: str, *frames: tuple[str, str], line: int = 1, rank: int = 0) -> str:
     """A main thread in a cell; ``frames`` are (file, function) of libraries, innermost first."""
-    lines = ["Thread 0x01 (most recent call first):", '  File "/t.py", line 1 in run', ""]
-    lines.append("Current thread 0x02 (most recent call first):")
+    lines = ["Stack (most recent call first):"]
     lines += [f'  File "{SITE}{file}", line 7 in {function}' for file, function in frames]
     lines.append(f'  File "/tmp/ipykernel_{rank}/{cell_name(code)}.py", line {line} in <module>')
     lines.append('  File "<frozen runpy>", line 198 in _run_module_as_main')

@@ -1,11 +1,8 @@
 """What a dump of faulthandler says: the stack of a rank's main thread, and where in the cell it is.
 
-A dump lists the threads, the main one last, each with its innermost frame first::
+A dump is that of one thread, its innermost frame first::
 
-    Thread 0x00007f1c2b7fe6c0 (most recent call first):
-      File "/usr/lib/python3.11/threading.py", line 331 in wait
-      …
-    Current thread 0x00007f1c3a9f7b80 (most recent call first):
+    Stack (most recent call first):
       File "/tmp/ipykernel_4711/3290021454.py", line 2 in <module>
       …
 """
@@ -19,7 +16,7 @@ from dataclasses import dataclass
 from .model import Rank
 
 _FRAME = re.compile(r'^ +File "(.*)", line (\d+) in (.*)$')
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):$")
+_HEADER = "Stack (most recent call first):"
 _CELL = re.compile(r"(?:^|/)ipykernel_\d+/(\d+)\.py$|^<ipython-input-\d+-([0-9a-f]+)>$")
 _SEED = 0xC70F6907  # ipykernel.compiler.get_tmp_hash_seed
 _PACKAGES = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
@@ -54,24 +51,14 @@ class Frame:
 Stack = tuple[Frame, ...]  # innermost first
 
 
-def threads(dump: str) -> list[Stack]:
-    """The stacks in a dump, in its order; lines that are none are passed over."""
-    found: list[list[Frame]] = []
-    for line in dump.splitlines():
-        if _THREAD.match(line):
-            found.append([])
-        elif found and (frame := _FRAME.match(line)):
-            found[-1].append(Frame(frame[1], int(frame[2]), frame[3]))
-    return [tuple(stack) for stack in found]
-
-
 def main_stack(dump: str) -> Stack:
     """The main thread's stack, cut below the cell's ``<module>``; empty if there is none.
 
     A thread that runs no cell (it is idle, or in an event loop that a cell awaits) keeps all frames.
     """
-    stacks = threads(dump)
-    return cut(stacks[-1]) if stacks else ()
+    _, _, frames = dump.rpartition(_HEADER)
+    found = (_FRAME.match(line) for line in frames.splitlines())
+    return cut(tuple(Frame(frame[1], int(frame[2]), frame[3]) for frame in found if frame))
 
 
 def cut(stack: Stack) -> Stack:

@@ -1,8 +1,8 @@
 """The Python stack of every rank, from outside: a signal, and what faulthandler writes at it.
 
 A FIFO beside the rank's connection file (``r0.json``: ``r0.stacks``) is made before the rank starts;
-`rank/setup.py` opens it and registers faulthandler on `SIGNAL`.  That works while the main thread is
-in C code or holds the GIL.  Nothing here waits: the FIFO is read as the loop finds it readable.
+`rank/setup.py` opens it and registers faulthandler on `SIGNAL`, for the thread that gets it.  That
+works while the main thread is in C code or holds the GIL.  Nothing here waits: the FIFO is read as the loop finds it readable.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 
 from ..core import stacks
 from ..core.model import Pulse, Rank
-from ..rank.processes import kill
+from ..rank.processes import kill_main_thread
 
 SIGNAL: int | None = getattr(signal, "SIGRTMAX", 0) - 3 if hasattr(signal, "SIGRTMAX") else None
 LIMIT = 0.5  # seconds for a rank to answer
 QUIET = 0.05  # nothing more for so long: the dump is over, although its last line is not known
 CHUNK = 1 << 16
-PIPE_SIZE = 1 << 20  # a hundred threads of a hundred frames
+PIPE_SIZE = 1 << 20  # faulthandler ends at a hundred frames; their files may have long names
 
 Done = Callable[[Mapping[Rank, str], Mapping[Rank, Pulse]], None]
 
@@ -106,7 +106,7 @@ class Stacks:
         self._open[rank] = reading
         self._loop.add_reader(pipe.read_end, self._read, reading)
         reading.quiet = self._loop.call_later(LIMIT, self._finish, reading, False)
-        kill(pid, SIGNAL)
+        kill_main_thread(pid, SIGNAL)
 
     def _read(self, reading: _Reading) -> None:
         try:

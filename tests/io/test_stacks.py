@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spmd_kernel.core.model import Pulse, Rank
-from spmd_kernel.core.stacks import threads
+from spmd_kernel.core.stacks import main_stack
 from spmd_kernel.engines import stacks as stacks_module
 from spmd_kernel.engines.local import LocalEngine
 from spmd_kernel.engines.unblock import connections, table, unblock
@@ -96,7 +96,38 @@ def _fields(spec: Kernelspec) -> dict[str, object]:
 def test_a_process_tells_where_it_is(body: str, tmp_path: Path) -> None:
     text = run(body, tmp_path)
     assert text is not None
-    assert "here" in [frame.function for frame in threads(text)[-1]]
+    assert "here" in [frame.function for frame in main_stack(text)]
+    assert text.count("most recent call first") == 1, "others run: their frames change meanwhile"
+
+
+def test_who_is_asked_often_lives_on_beside_busy_threads(tmp_path: Path) -> None:
+    body = """
+        def deep(n):
+            return [n] if n == 0 else [n] + deep(n - 1)
+        def work():
+            while True:
+                deep(300)
+                short = threading.Thread(target=deep, args=(50,))
+                short.start()
+                short.join()
+        for _ in range(3): threading.Thread(target=work).start()
+        def here():
+            work()
+        here()
+    """
+
+    async def main() -> None:
+        async with engine(program(rank_code(body, tmp_path / "ready"))) as (local, watcher):
+            local.start(request(1))
+            await watcher.started(1)
+            await written(tmp_path / "ready")
+            for _ in range(300):
+                found, _ = await dumped(local, 0)
+                assert is_alive(local.pids()[0])
+                stack = main_stack(found[0])
+                assert "here" in [frame.function for frame in stack] or len(stack) == 100  # cut
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
