@@ -324,9 +324,10 @@ def installed_hooks() -> Any:
 
 
 def report_stacks() -> None:
-    """faulthandler writes every thread's stack into the FIFO beside our connection file.
+    """faulthandler writes the main thread's stack into the FIFO beside our connection file.
 
-    At a signal that nobody else uses; in C, so also while the interpreter cannot run.
+    At a signal that nobody else uses; in C, so also while the interpreter cannot run.  Of that thread
+    alone: others may be at work meanwhile, and to read frames that change or end is a SIGSEGV.
     """
     signum = getattr(signal, "SIGRTMAX", 0) - 3
     path = stacks_file(sys.argv)
@@ -335,7 +336,7 @@ def report_stacks() -> None:
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         # A signal handler must not wait for a reader: what does not fit into the pipe is lost.
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        faulthandler.register(signum, file=fd, all_threads=True, chain=False)
+        faulthandler.register(signum, file=fd, all_threads=False, chain=False)
 
 
 def stacks_file(argv: list[str]) -> str:
@@ -378,6 +379,8 @@ def main() -> None:
         hooks.when_imported("jax._src.clusters", from_file("jax_cluster", "register"))
         hooks.when_imported("jax._src.distributed", from_file("rendezvous", "gather"))
         hooks.when_imported("torch.distributed.rendezvous", from_file("rendezvous", "open_store"))
+        groups = "torch.distributed.distributed_c10d"
+        hooks.when_imported(groups, from_file("rounds", "keep_store"))
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()
