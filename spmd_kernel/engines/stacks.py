@@ -1,8 +1,9 @@
 """The Python stack of every rank, from outside: a signal, and what faulthandler writes at it.
 
 A FIFO beside the rank's connection file (``r0.json``: ``r0.stacks``) is made before the rank starts;
-`rank/setup.py` opens it and registers faulthandler on `SIGNAL`.  That works while the main thread is
-in C code or holds the GIL.  Nothing here waits: the FIFO is read as the loop finds it readable.
+`rank/setup.py` opens it and registers faulthandler on `SIGNAL`, for the thread that gets it.  That
+works while the main thread is in C code or holds the GIL.  Nothing here waits: the FIFO is read as
+the loop finds it readable.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from dataclasses import dataclass, field
 
 from ..core import stacks
 from ..core.model import Pulse, Rank
-from ..rank.processes import kill
+from ..rank.processes import kill_main_thread
 
 SIGNAL: int | None = getattr(signal, "SIGRTMAX", 0) - 3 if hasattr(signal, "SIGRTMAX") else None
-SIGNAL_THREAD = 1  # PIDFD_SIGNAL_THREAD of linux/pidfd.h
 LIMIT = 0.5  # seconds for a rank to answer
 QUIET = 0.05  # nothing more for so long: the dump is over, although its last line is not known
 CHUNK = 1 << 16
+PIPE_SIZE = 1 << 20  # faulthandler ends at a hundred frames; their files may have long names
 
 Done = Callable[[Mapping[Rank, str], Mapping[Rank, Pulse]], None]
 
@@ -66,6 +67,7 @@ class Stacks:
             os.mkfifo(prefix + ".stacks", 0o600)
             read_end = os.open(prefix + ".stacks", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._pipes[rank] = _Pipe(read_end)
+            _enlarge(read_end)
 
     def dump(self, pids: Mapping[Rank, int], done: Done) -> None:
         """Signal these processes; ``done`` hears once, from the loop, within `LIMIT`."""
@@ -105,7 +107,7 @@ class Stacks:
         self._open[rank] = reading
         self._loop.add_reader(pipe.read_end, self._read, reading)
         reading.quiet = self._loop.call_later(LIMIT, self._finish, reading, False)
-        _signal_main_thread(pid, SIGNAL)
+        kill_main_thread(pid, SIGNAL)
 
     def _read(self, reading: _Reading) -> None:
         try:
@@ -149,21 +151,6 @@ class Stacks:
             pipe.close()
 
 
-def _signal_main_thread(pid: int, signum: int) -> None:
-    """Where the system cannot tell threads apart it prefers that one (pidfd_send_signal(2), Linux 6.9)."""
-    try:
-        process = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        kill(pid, signum)
-        return
-    try:
-        signal.pidfd_send_signal(process, signum, None, SIGNAL_THREAD)
-    except OSError:
-        kill(pid, signum)
-    finally:
-        os.close(process)
-
-
 def catches(pid: int, signum: int) -> bool:
     """Whether a process handles the signal: its default action would be the process's end."""
     found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", _status(f"/proc/{pid}/status"), re.MULTILINE)
@@ -199,3 +186,11 @@ def _discard(read_end: int) -> None:
     with contextlib.suppress(OSError):
         while os.read(read_end, CHUNK):
             pass
+
+
+def _enlarge(pipe: int) -> None:
+    """A rank never waits for us: what does not fit is lost (Linux, fcntl(2))."""
+    import fcntl
+
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_SIZE)

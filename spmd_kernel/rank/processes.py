@@ -56,6 +56,15 @@ def kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
+def kill_main_thread(pid: int, signum: int) -> None:
+    """Signal the main thread of a process; `kill` means any of its threads."""
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)  # Linux: glibc 2.30
+    if tgkill is None:
+        kill(pid, signum)
+    else:
+        tgkill(pid, pid, signum)
+
+
 def kill_group(pid: int, signum: int) -> None:
     """Signal the process group that ``pid`` leads, if there is any of it left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -379,6 +379,8 @@ def main() -> None:
         hooks.when_imported("jax._src.clusters", from_file("jax_cluster", "register"))
         hooks.when_imported("jax._src.distributed", from_file("rendezvous", "gather"))
         hooks.when_imported("torch.distributed.rendezvous", from_file("rendezvous", "open_store"))
+        groups = "torch.distributed.distributed_c10d"
+        hooks.when_imported(groups, from_file("rounds", "keep_store"))
         sys.meta_path.insert(0, hooks)
         report_crashes()
         report_stacks()

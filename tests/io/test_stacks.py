@@ -97,6 +97,37 @@ def test_a_process_tells_where_it_is(body: str, tmp_path: Path) -> None:
     text = run(body, tmp_path)
     assert text is not None
     assert "here" in [frame.function for frame in main_stack(text)]
+    assert text.count("most recent call first") == 1, "others run: their frames change meanwhile"
+
+
+def test_who_is_asked_often_lives_on_beside_busy_threads(tmp_path: Path) -> None:
+    body = """
+        def deep(n):
+            return [n] if n == 0 else [n] + deep(n - 1)
+        def work():
+            while True:
+                deep(300)
+                short = threading.Thread(target=deep, args=(50,))
+                short.start()
+                short.join()
+        for _ in range(3): threading.Thread(target=work).start()
+        def here():
+            work()
+        here()
+    """
+
+    async def main() -> None:
+        async with engine(program(rank_code(body, tmp_path / "ready"))) as (local, watcher):
+            local.start(request(1))
+            await watcher.started(1)
+            await written(tmp_path / "ready")
+            for _ in range(300):
+                found, _ = await dumped(local, 0)
+                assert is_alive(local.pids()[0])
+                stack = main_stack(found[0])
+                assert "here" in [frame.function for frame in stack] or len(stack) == 100  # cut
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
@@ -113,32 +144,6 @@ def test_deep_recursion_is_cut_and_yet_ends(tmp_path: Path) -> None:
     body = "def here(n):\n    here(n - 1) if n else time.sleep(600)\nhere(150)"
     text = run(body, tmp_path)
     assert text is not None and "in here" in text
-
-
-def test_threads_that_run_on_meanwhile_do_not_kill_it(tmp_path: Path) -> None:
-    """Their frames come and go, and so does the memory that these are in."""
-    body = """
-        def deep(n):
-            return n and deep(n - 1)
-        def work():
-            while True:
-                deep(800)
-        for _ in range(4):
-            threading.Thread(target=work, daemon=True).start()
-        def here():
-            time.sleep(600)
-        here()"""
-
-    async def main() -> None:
-        async with engine(program(rank_code(body, tmp_path / "ready"))) as (local, watcher):
-            local.start(request(1))
-            await watcher.started(1)
-            await written(tmp_path / "ready")
-            for _ in range(300):
-                await dumped(local, 0)
-            assert is_alive(local.pids()[0])
-
-    asyncio.run(main())
 
 
 def test_a_process_that_has_not_registered_is_not_even_signalled(tmp_path: Path) -> None:

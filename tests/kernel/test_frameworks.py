@@ -20,6 +20,33 @@ def test_gloo_over_cells_and_restarts(kernel: Kernel, size: int) -> None:
             kernel.ok("dist.barrier(); dist.destroy_process_group()")
 
 
+def test_groups_are_made_again_while_a_model_holds_the_old_one(pair: Kernel) -> None:
+    pair.ok("import torch, torch.distributed as dist")
+    pair.ok("from torch.nn.parallel import DistributedDataParallel")
+    for _ in range(3):
+        pair.ok("dist.init_process_group('gloo')")
+        pair.ok("model = DistributedDataParallel(torch.nn.Linear(2, 2))")
+        pair.ok("model(torch.ones(1, 2)).sum().backward()")
+        pair.ok("dist.destroy_process_group()")
+
+
+def test_groups_are_made_again_at_once(pair: Kernel) -> None:
+    pair.ok("import torch, torch.distributed as dist")
+    again = f"dist.init_process_group('gloo')\n{SUM}\ndist.destroy_process_group()\n"
+    assert pair.ok(again * 10).stdout == "sum 3\n" * 10
+
+
+def test_a_group_that_one_rank_gave_up_is_made_later(pair: Kernel) -> None:
+    pair.ok("import os, datetime, torch, torch.distributed as dist")
+    again = f"dist.init_process_group('gloo')\n{SUM}\ndist.destroy_process_group()\n"
+    for rank in (0, 1):
+        assert pair.ok(again).stdout == "sum 3\n"
+        short = "dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=0.2))"
+        alone = pair.run(f"if os.environ['RANK'] == '{rank}': {short}")
+        assert alone.reply["ename"] == "DistStoreError"
+    assert pair.ok(again).stdout == "sum 3\n"
+
+
 def test_jax_and_torch_in_the_same_ranks(pair: Kernel) -> None:
     pair.ok("import torch.distributed as dist, torch; dist.init_process_group('gloo')")
     pair.ok("import jax; jax.distributed.initialize()")

@@ -16,6 +16,7 @@ from .splice import Parsed
 class Error(Item):
     __slots__ = ("message", "parsed", "traceback")
     failure = True
+    patience = 0.4  # others may be about to fail alike: a first traceback takes a while
 
     def __init__(self, born: float, message: Message, keys: Keys):
         self.message = message

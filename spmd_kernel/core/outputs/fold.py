@@ -2,7 +2,8 @@
 
 Per rank one queue (`Lane`).  Equal heads of all ranks are one output at once (*full fold*).  What
 differs waits until it is *due*: `WINDOW` after it came; up to `WINDOW_LEAD` if so far all agreed and
-another rank has said nothing yet (it is late, and will say the same).  If every rank has something
+another rank has said nothing yet (it is late, and will say the same), or if it is an error: ranks need
+some time for their first traceback, and take turns at it where they are more than the cores.  If every rank has something
 to say and all said equally much since they last agreed, one item of each goes out without waiting
 (*level*).  A flush releases an item that a single rank holds alone, one that several hold when all
 of them have it in front.  A rank that has finished, or whose next output is held, is never waited for.
@@ -204,6 +205,8 @@ class Fold:
             return inf
         if self.hurries and item.several:
             return item.born
+        if item.failure:
+            return item.born + WINDOW + item.patience
         if not (late and lane.lead):
             return item.born + WINDOW
         patient = item.born + WINDOW_LEAD  # also of a rank that has finished: it blocks nobody
@@ -282,7 +285,11 @@ class Fold:
     def _pass(self, youngest: float, flush: _Flush) -> bool:
         taken = False
         for lane in self._order:
-            while self._left > 0 and (head := self._next(lane, flush)) and head.is_ripe(youngest):
+            while (
+                self._left > 0
+                and (head := self._next(lane, flush, youngest))
+                and head.is_ripe(youngest)
+            ):
                 holders = self._holders(head.key)
                 if len(holders) == 1:
                     self._take(holders, flush)
@@ -300,7 +307,7 @@ class Fold:
         It is one of the rank that has said least since all agreed: so ranks in step stay in step.
         """
         for lane in self._order:
-            self._next(lane, flush)
+            self._next(lane, flush, youngest)
         ripe = [ln for ln in self._order if ln.head is not None and ln.head.is_ripe(youngest)]
         head = min(ripe, key=lambda lane: lane.pos).head if ripe else None
         if head is None:
@@ -339,10 +346,16 @@ class Fold:
                     self._take([p for p in peers if p.items[0] is held[p.rank]], flush)
             flush.publish(self._page)
 
-    def _next(self, lane: Lane, flush: _Flush) -> Item | None:
-        """The head; before any error comes the one of the rank that failed first."""
+    def _next(self, lane: Lane, flush: _Flush, youngest: float = inf) -> Item | None:
+        """The head; before any error that may go comes the one of the rank that failed first."""
         first = self._first_error
-        if first is not None and (head := lane.head) and head.failure and lane is not first[0]:
+        if (
+            first is not None
+            and (head := lane.head)
+            and head.failure
+            and head.is_ripe(youngest)
+            and lane is not first[0]
+        ):
             while self._first_error is first and first[0].head is not None:
                 self._take_front(first[0], flush)
         return lane.head

@@ -22,6 +22,7 @@ class Item:
     held: ClassVar[bool] = False  # until every rank of the cell has finished
     urgent: ClassVar[bool] = False  # nothing is gained by waiting once it is in front
     failure: ClassVar[bool] = False  # the first of all ranks comes first
+    patience: ClassVar[float] = 0.0  # seconds that it waits longer than others
     several: ClassVar[bool] = False  # it stands for many: see `part`
 
     def __init__(self, born: float, key: Hashable | None, size: int):
@@ -49,7 +50,7 @@ class Item:
 
     def is_ripe(self, youngest: float) -> bool:
         """It came early enough to go out in a flush that takes what came until ``youngest``."""
-        return self.born <= youngest or self.urgent
+        return self.born <= youngest - self.patience or self.urgent
 
     def is_same(self, other: Item) -> bool:
         """They came equal.  Keys can differ all the same: rank 0's own device is not rank 1's."""

@@ -345,10 +345,23 @@ def test_one_error_of_all_is_plain():
     assert [p.content for p in cell.published] == [error("no").content]
 
 
+def test_ranks_that_are_slow_to_fail_alike_give_one_error():
+    cell = Cell(4)
+    for rank in range(3):
+        cell.feed(rank, f"{rank} says\n")
+        cell.feed(rank, error("no"))
+        cell.finish(rank)
+        cell.wait(0.15)
+        assert f"{rank} says" in cell.text, "what it said before does not wait as long"
+    cell.wait(0.5)
+    (content,) = cell.of("error")
+    assert content["traceback"][0].startswith("0-2 │ ---")
+
+
 def test_errors_are_not_held_for_running_ranks():
     cell = Cell(3)
     cell.feed(1, error("no"))
-    cell.wait(0.1)
+    cell.wait(0.5)
     (content,) = cell.of("error")
     assert content["traceback"][0].startswith("1 │ ---")
     assert (content["ename"], content["evalue"]) == ("ValueError", "no")
@@ -376,7 +389,7 @@ def test_an_error_releases_a_result_before_it():
     cell = Cell(2)
     cell.feed(0, result("1"))
     cell.feed(0, error("no"))
-    cell.wait(0.2)
+    cell.wait(0.5)
     assert [kind for kind, _ in cell.contents] == ["execute_result", "error"]
 
 
