@@ -17,8 +17,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import zmq
-
 ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
@@ -68,6 +66,8 @@ class Flow:
     def _listen(self) -> None:
         """Its loop hears of what comes once, and not at all if that is while the socket sends."""
         if self._hears:
+            import zmq  # where there is no ipykernel there is none
+
             socket = self._thread.socket
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
                 self._receive(socket.recv_multipart())
