@@ -21,6 +21,7 @@ from .stage import Stage
 
 FENCE_SECONDS = 0.5  # a reply without idle for so long: ask whether the idle was dropped
 AGAIN = 2.0  # seconds until the second SIGINT
+BEREAVED_SECONDS = 0.5  # how long others may go on after a death: who is about to finish does so
 STOP_SECONDS = 5.0  # how long others may go on after a failure, and after an interrupt
 
 
@@ -182,15 +183,16 @@ class Rounds:
         fanout.lost[rank] = error
         fanout.ended.setdefault(rank, self._stage.at)
         self._settle(fanout, rank)
-        if survivors := fanout.running:
-            if not fanout.interrupted and not self._is_examined(fanout):
-                self.interrupt(fanout, survivors)
-            self._stage.timer(("overdue", fanout.msg_id), STOP_SECONDS)
+        if fanout.running:
+            if fanout.interrupted:
+                self._stage.timer(("overdue", fanout.msg_id), STOP_SECONDS)
+            else:
+                self._stage.timer(("on-error", fanout.msg_id), BEREAVED_SECONDS)
         return True
 
     def _part_failed(self, fanout: Fanout, rank: Rank, error: dict[str, Any]) -> None:
         fanout.note_failure(rank, error)
-        if self._policy() == "stop" and not fanout.interrupted:
+        if self._policy() == "stop" and not (fanout.interrupted or fanout.lost):
             self._stage.timer(("on-error", fanout.msg_id), STOP_SECONDS)
 
     def _policy(self) -> str:
@@ -198,7 +200,7 @@ class Rounds:
         return self.on_error or ("stop" if cell is not None and cell.headless else "wait")
 
     def others_overdue(self, msg_id: str) -> None:
-        """``--on-error stop``: a rank failed 5 s ago and others still run.
+        """A rank died just now, or it failed 5 s ago (``--on-error stop``), and others still run.
 
         One that showed an error and goes on has not failed: a callback's, or an Output widget's.
         """

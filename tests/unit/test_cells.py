@@ -411,12 +411,24 @@ def test_when_all_ranks_die_the_first_one_is_named() -> None:
     assert len(cell.errors) == 2
 
 
+def test_who_is_about_to_finish_when_another_rank_dies_does_so() -> None:
+    world = start(3)
+    cell = world.execute("f()")
+    world.die(world.ranks[2])
+    assert not world.ranks[0].interrupted
+    world.answer_shell(world.ranks[0])
+    world.fire(("on-error", cell.message.msg_id))
+    assert world.ranks[1].interrupted and not world.ranks[0].interrupted
+    world.answer_shell(world.ranks[1], error=True)
+    assert cell.reply["ename"] == "RankLost"
+
+
 def test_no_timer_outlives_its_cell() -> None:
     world = start(3)
     cell = world.execute("f()", allow_stdin=False)
     world.answer_shell(world.ranks[0], error=True)
     world.die(world.ranks[2])
-    assert ("overdue", cell.message.msg_id) in world.timers
+    assert ("on-error", cell.message.msg_id) in world.timers
     world.answer_shell(world.ranks[1])
     assert len(cell.replies) == 1
     assert [key for key in world.timers if cell.message.msg_id in key] == []

@@ -151,6 +151,7 @@ def test_what_survivors_had_asked_is_withdrawn_with_their_interrupt() -> None:
     world.question(world.ranks[0], "a")
     world.fire("stdin")
     world.die(world.ranks[2])
+    world.pass_time_until(lambda: world.ranks[0].interrupted)
     world.question(world.ranks[0], "again? ")
     world.answer("yes")
     world.fire("stdin")
@@ -396,6 +397,7 @@ def interrupted_once(size: int) -> World:
     """A cell whose program handles the interrupt that came with the death of its last rank."""
     world = asking(size)
     world.die(world.ranks[size - 1])
+    world.pass_time_until(lambda: world.ranks[0].interrupted)
     return world
 
 

@@ -277,6 +277,7 @@ def test_a_death_ends_the_cell_and_interrupts_nobody() -> None:
     world.die(world.ranks[2])
     assert not [effect for effect in world.effects if isinstance(effect, Interrupt)]
     serve(world, 0)
+    world.fire(("on-error", cell.message.msg_id))
     world.fire(("overdue", cell.message.msg_id))
     assert cell.reply["status"] == "error" and "rank 2 died" in cell.reply["evalue"]
     assert "rank 2 died" in cell.errors[0]["evalue"]
