@@ -87,5 +87,6 @@ class Deadlines:
         for key, timer in self._timers.items():
             timer.handle.cancel()
             timer.handle = self._call(key, timer.at)
-        self._back(away)
+        if away > TICK:  # else the loop was busy
+            self._back(away)
         return True
