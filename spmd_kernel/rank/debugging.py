@@ -16,6 +16,8 @@ from importlib.machinery import SourceFileLoader
 from typing import Any
 
 HOST = "127.0.0.1"
+WAITING = 2  # tasks of ipykernel that wait for answers: one serves requests, one serves stops
+NO_ANSWER = {"type": "response", "success": False, "body": {"threads": []}}
 
 
 def listen(debugger: Any) -> None:
@@ -82,6 +84,31 @@ def answer_always() -> None:
     kind.add_on_resumed_callback = add_on_resumed_callback
 
 
+def forget_at_disconnect(client: Any) -> None:
+    """Who still waits for an answer when the debugger is switched off gets none, but an empty one.
+
+    ipykernel asks for the threads at each stop. If that is the moment, the asker would go on waiting,
+    and take the first answer of the next session: nobody could initialize any more, nor hear of stops.
+    """
+    disconnect, send = client.disconnect_tcp_socket, client.send_dap_request
+    if hasattr(disconnect, "spmd_answers"):
+        return
+
+    def disconnect_tcp_socket() -> None:
+        disconnect()
+        left = client.message_queue
+        client.message_queue = type(left)(client._forward_event, client.log)
+        for _ in range(WAITING):
+            left.message_queue.put_nowait(dict(NO_ANSWER))
+
+    async def send_dap_request(message: Any) -> Any:
+        return dict(NO_ANSWER) if client.routing_id is None else await send(message)
+
+    disconnect_tcp_socket.spmd_answers = True  # type: ignore[attr-defined]
+    client.disconnect_tcp_socket = disconnect_tcp_socket
+    client.send_dap_request = send_dap_request
+
+
 def leave_housekeeping() -> None:
     """A stop suspends all threads, but not those of the kernel: the main one may wait for what they hold.
 
@@ -128,6 +155,8 @@ def main() -> None:
     debugger: Any = getattr(getattr(shell, "kernel", None), "debugger", None)
     with contextlib.suppress(Exception):
         listen(debugger)
+    with contextlib.suppress(Exception):
+        forget_at_disconnect(debugger.debugpy_client)
     for step in (leave_housekeeping, answer_always, leave_children, hook_breakpoints):
         with contextlib.suppress(Exception):
             step()

@@ -265,6 +265,30 @@ def test_disconnect_lets_stopped_ranks_go_on(few: Dap) -> None:
     assert few.kernel.collect(cell).status == "ok"
 
 
+def test_who_waits_for_an_answer_at_disconnect_does_not_take_that_of_the_next_session(
+    few: Dap,
+) -> None:
+    """ipykernel asks for the threads when one stops, which may be just then."""
+    few.kernel.ok("""\
+import asyncio
+def ask_too(client, send):
+    def _send_request(message):
+        send(message)
+        if message["command"] == "disconnect":
+            wait = client._wait_for_response
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(wait()))
+    client._send_request = _send_request
+client = get_ipython().kernel.debugger.debugpy_client
+ask_too(client, client._send_request)""")
+    few.ok("disconnect")
+    few.start()
+    few.breakpoints(CODE, 4)
+    cell = few.kernel.send(CODE)
+    few.stopped()
+    few.ok("disconnect")
+    assert few.kernel.collect(cell).status == "ok"
+
+
 # ---------------------------------------------------------------- all ranks
 
 
