@@ -89,8 +89,10 @@ def forget_at_disconnect(client: Any) -> None:
 
     ipykernel asks for the threads at each stop. If that is the moment, the asker would go on waiting,
     and take the first answer of the next session: nobody could initialize any more, nor hear of stops.
+    So would half a message that came last, with which the next one seems to begin.
     """
     disconnect, send = client.disconnect_tcp_socket, client.send_dap_request
+    receive = client.receive_dap_frame
     if hasattr(disconnect, "spmd_answers"):
         return
 
@@ -101,11 +103,18 @@ def forget_at_disconnect(client: Any) -> None:
         for _ in range(WAITING):
             left.message_queue.put_nowait(dict(NO_ANSWER))
 
+    def receive_dap_frame(frame: str) -> None:
+        if not frame:  # a connection begins or ends (zmq_socket(3), ZMQ_STREAM)
+            client.message_queue.tcp_buffer = ""
+            client.message_queue._reset_tcp_pos()
+        receive(frame)
+
     async def send_dap_request(message: Any) -> Any:
         return dict(NO_ANSWER) if client.routing_id is None else await send(message)
 
     disconnect_tcp_socket.spmd_answers = True  # type: ignore[attr-defined]
     client.disconnect_tcp_socket = disconnect_tcp_socket
+    client.receive_dap_frame = receive_dap_frame
     client.send_dap_request = send_dap_request
 
 

@@ -265,10 +265,8 @@ def test_disconnect_lets_stopped_ranks_go_on(few: Dap) -> None:
     assert few.kernel.collect(cell).status == "ok"
 
 
-def test_who_waits_for_an_answer_at_disconnect_does_not_take_that_of_the_next_session(
-    few: Dap,
-) -> None:
-    """ipykernel asks for the threads when one stops, which may be just then."""
+def test_what_comes_as_it_disconnects_does_not_spoil_the_next_session(few: Dap) -> None:
+    """ipykernel asks for the threads when one stops, which may be just then; and half an event."""
     few.kernel.ok("""\
 import asyncio
 def ask_too(client, send):
@@ -278,7 +276,13 @@ def ask_too(client, send):
             wait = client._wait_for_response
             asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(wait()))
     client._send_request = _send_request
+def get_half_a_message(client, disconnect):
+    def disconnect_tcp_socket():
+        disconnect()
+        client.receive_dap_frame("Content-Length: 265\\r\\n\\r\\n")
+    client.disconnect_tcp_socket = disconnect_tcp_socket
 client = get_ipython().kernel.debugger.debugpy_client
+get_half_a_message(client, client.disconnect_tcp_socket)
 ask_too(client, client._send_request)""")
     few.ok("disconnect")
     few.start()

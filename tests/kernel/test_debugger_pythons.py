@@ -37,8 +37,8 @@ from .test_debugger import (  # noqa: F401 - run here once more, with the fixtur
     test_threads_of_the_kernel_itself_never_stop,
     test_threads_that_stopped_beside_a_cell_go_on_when_stop_ends_it,
     test_what_can_be_done_at_a_breakpoint_in_code,
+    test_what_comes_as_it_disconnects_does_not_spoil_the_next_session,
     test_what_is_held_of_a_rank_that_ran_on_is_stale,
-    test_who_waits_for_an_answer_at_disconnect_does_not_take_that_of_the_next_session,
 )
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
