@@ -6,8 +6,8 @@ A dump is of one thread, its innermost frame first::
       File "/tmp/ipykernel_4711/3290021454.py", line 2 in <module>
       …
 
-As a rule of the main one: the system gives it the signal, unless another waits for it already
-(signal(7)).  Any other thread begins in `threading`.
+It is the main one, where a signal can be sent to a thread (tgkill(2)).  Elsewhere another may take
+it, which is known by where it begins: in `threading`.
 """
 
 from __future__ import annotations

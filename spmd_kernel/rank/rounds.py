@@ -102,14 +102,14 @@ def keep_store(c10d: Any) -> None:
         if not is_ours(hostname, port, rank, world_size):
             return store
         try:
-            number = join(store, rank, world_size, timeout)
+            prefix = join(store, rank, world_size, timeout)
         except BaseException:
             if not c10d.is_initialized():  # a group is counted, and named so, before it is made
                 c10d._world.group_count = 0
             raise
         if rank == 0 and not any(one.port == port for one in kept):
             kept[:] = [store]
-        return store if number is None else c10d.PrefixStore(number, store)
+        return store if prefix is None else c10d.PrefixStore(prefix, store)
 
     rendezvous._create_c10d_store = _create_c10d_store  # type: ignore[attr-defined]
 

@@ -247,6 +247,16 @@ def test_step_off_the_end_of_a_cell(few: Dap) -> None:
     assert few.kernel.collect(cell).status == "ok"
 
 
+def stops_again(dap: Dap) -> None:
+    """In a session after another one; it ends while ranks are stopped."""
+    dap.start()
+    dap.breakpoints(CODE, 4)
+    cell = dap.kernel.send(CODE)
+    dap.stopped()
+    dap.ok("disconnect")
+    assert dap.kernel.collect(cell).status == "ok"
+
+
 def test_disconnect_lets_stopped_ranks_go_on(few: Dap) -> None:
     few.breakpoints(CODE, 4)
     cell = few.kernel.send(CODE)
@@ -257,12 +267,7 @@ def test_disconnect_lets_stopped_ranks_go_on(few: Dap) -> None:
     info = few.ok("debugInfo")
     assert (info["isStarted"], info["breakpoints"]) == (False, [])
     assert [e["event"] for e in few.so_far()].count("terminated") == 1
-    few.start()
-    few.breakpoints(CODE, 4)
-    cell = few.kernel.send(CODE)
-    few.stopped()
-    few.ok("disconnect")
-    assert few.kernel.collect(cell).status == "ok"
+    stops_again(few)
 
 
 def test_what_comes_as_it_disconnects_does_not_spoil_the_next_session(few: Dap) -> None:
@@ -285,12 +290,7 @@ client = get_ipython().kernel.debugger.debugpy_client
 get_half_a_message(client, client.disconnect_tcp_socket)
 ask_too(client, client._send_request)""")
     few.ok("disconnect")
-    few.start()
-    few.breakpoints(CODE, 4)
-    cell = few.kernel.send(CODE)
-    few.stopped()
-    few.ok("disconnect")
-    assert few.kernel.collect(cell).status == "ok"
+    stops_again(few)
 
 
 # ---------------------------------------------------------------- all ranks

@@ -2,10 +2,10 @@
 
 Per rank one queue (`Lane`).  Equal heads of all ranks are one output at once (*full fold*).  What
 differs waits until it is *due*: `WINDOW` after it came; up to `WINDOW_LEAD` if so far all agreed and
-another rank has said nothing yet (it is late, and will say the same), or if it is an error: ranks need
-some time for their first traceback, and take turns at it where they are more than the cores.  If every rank has something
-to say and all said equally much since they last agreed, one item of each goes out without waiting
-(*level*).  A flush releases an item that a single rank holds alone, one that several hold when all
+another rank has said nothing yet (it is late, and will say the same), or if it is an error: ranks
+need some time for their first traceback, and take turns at it where they are more than the cores.
+If every rank has something to say and all said equally much since they last agreed, one item of each
+goes out without waiting (*level*).  A flush releases an item that a single rank holds alone, one that several hold when all
 of them have it in front.  A rank that has finished, or whose next output is held, is never waited for.
 
 Times are seconds.  Costs are linear in the number of items.
