@@ -58,6 +58,8 @@ export interface INotebooks {
   readonly currentChanged: ISignal<INotebooks, void>;
   of(panel: NotebookPanel): INotebookRanks;
   forEach(visit: (notebook: INotebookRanks) => void): void;
+  /** Those that are open, and later ones as they are opened. */
+  each(visit: (notebook: INotebookRanks) => void): void;
 }
 
 /** The ranks of the kernel that is being debugged. */

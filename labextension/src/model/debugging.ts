@@ -28,8 +28,7 @@ export class Debugging implements IDebugging {
     _service.model.callstack.framesChanged.connect(this._onFrames, this);
     _service.model.variables.changed.connect(this._onVariables, this);
     _notebooks.currentChanged.connect(this._look, this);
-    _notebooks.added.connect((_, notebook) => notebook.changed.connect(this._look, this));
-    _notebooks.forEach(notebook => notebook.changed.connect(this._look, this));
+    _notebooks.each(notebook => notebook.changed.connect(this._look, this));
     this._look();
   }
 

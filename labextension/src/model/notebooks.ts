@@ -35,5 +35,10 @@ export class Notebooks implements INotebooks {
     this._known.forEach(visit);
   }
 
+  each(visit: (notebook: NotebookRanks) => void): void {
+    this.forEach(visit);
+    this.added.connect((_, notebook) => visit(notebook));
+  }
+
   private readonly _known = new Map<NotebookPanel, NotebookRanks>();
 }

@@ -11,7 +11,7 @@ import type { Panel, Widget } from '@lumino/widgets';
 import type { IStatus } from '../protocol/status';
 import type { INotebookRanks } from '../tokens';
 
-const ITEM = 'jp-OutputArea-stdin-item';
+export const QUESTION = 'jp-OutputArea-stdin-item'; // Lab's class of its box
 const ANSWERED = 'jp-OutputArea-stdin-hiding'; // it goes by itself, and keeps the focus until then
 
 interface IBox {
@@ -40,7 +40,7 @@ function boxesOf(notebook: INotebookRanks): IBox[] {
 }
 
 function boxesIn(area: OutputArea): IBox[] {
-  const items = area.widgets.filter(item => item.hasClass(ITEM) && !item.hasClass(ANSWERED));
+  const items = area.widgets.filter(item => item.hasClass(QUESTION) && !item.hasClass(ANSWERED));
   return items.flatMap(item => (item as Panel).widgets.flatMap(box => boxOf(item, box)));
 }
 

@@ -12,10 +12,10 @@ import { PromiseDelegate } from '@lumino/coreutils';
 import { Gate, missed, sizes, type IKnownCell } from '../protocol/replay';
 import type { IQuestion } from '../protocol/status';
 import type { NotebookRanks } from './notebook';
+import { QUESTION } from './questions';
 import { lastSeen } from './seen';
 import type { Session } from './session';
 
-const STDIN_ITEM = 'jp-OutputArea-stdin-item';
 
 type Future = Kernel.IShellFuture<
   KernelMessage.IExecuteRequestMsg,
@@ -103,7 +103,7 @@ class Replay {
       return;
     }
     this._question = question?.msg_id;
-    outputArea.widgets.filter(item => item.hasClass(STDIN_ITEM)).forEach(item => item.dispose());
+    outputArea.widgets.filter(item => item.hasClass(QUESTION)).forEach(item => item.dispose());
     if (question) {
       void this._future.onStdin({
         header: { msg_id: question.msg_id, msg_type: 'input_request' },

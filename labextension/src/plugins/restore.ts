@@ -11,8 +11,7 @@ export const restore: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [INotebooks],
   activate: (_: JupyterFrontEnd, notebooks: INotebooks) => {
-    notebooks.forEach(notebook => follow(notebook as NotebookRanks));
-    notebooks.added.connect((_, notebook) => follow(notebook as NotebookRanks));
+    notebooks.each(notebook => follow(notebook as NotebookRanks));
   }
 };
 

@@ -10,8 +10,7 @@ export const tabs: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [INotebooks],
   activate: (_: JupyterFrontEnd, notebooks: INotebooks) => {
-    notebooks.forEach(follow);
-    notebooks.added.connect((_, notebook) => follow(notebook));
+    notebooks.each(follow);
   }
 };
 
