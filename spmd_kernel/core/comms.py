@@ -137,9 +137,10 @@ class Comms:
 
     def _send(self, served: _Served, message: Message) -> None:
         self._served[message.msg_id] = served
-        plain = {key: value for key, value in message.header.items() if key != "subshell_id"}
-        request = replace(message, header=plain)
-        self._stage.to_shells(tuple(sorted(served.owners)), request, served.subshells)
+        if "subshell_id" in message.header:
+            plain = {key: value for key, value in message.header.items() if key != "subshell_id"}
+            message = replace(message, header=plain)
+        self._stage.to_shells(tuple(sorted(served.owners)), message, served.subshells)
 
     def _address(
         self, served: _Served, message: Message, alive: tuple[Rank, ...], world: int

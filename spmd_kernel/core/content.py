@@ -22,12 +22,13 @@ def dumps(value: Any) -> bytes:
 
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_DECODE = json.JSONDecoder().decode
 
 
 def loads(raw: bytes) -> Any:
     """Parse JSON bytes. Raises `BadMessage` on anything that is not JSON."""
     try:
-        return json.loads(raw.decode("utf-8", "surrogateescape"))
+        return _DECODE(raw.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"content is not JSON: {error}") from None
 

@@ -30,7 +30,8 @@ class Echoes:
 
     def came(self, comm_id: str) -> None:
         """A client sent the state of a widget."""
-        self._owed -= Counter((comm_id,))
+        if comm_id in self._owed:
+            self._owed -= Counter((comm_id,))
         self._next()
 
     def closed(self, comm_id: str) -> None:

@@ -27,6 +27,7 @@ from ..core.model import Buffer, Header, Message
 
 DELIMITER = b"<IDS|MSG>"
 PROTOCOL_VERSION = "5.4"
+_EMPTY = b"{}", b"null"
 MAX_DEPTH = 64  # of header, parent and metadata: what was parsed must also be writable again
 
 Frame = bytes | zmq.Frame
@@ -49,6 +50,9 @@ class Wire:
         self._id_prefix = f"{self.session}_{secrets.token_hex(4)}_"  # wires may share a session
         self._ids = count()
         self._replays = _Replays(remember)
+        # What a request brings about names it as its parent, message after message.
+        self._read_parent: tuple[bytes, Header] = b"{}", {}
+        self._written_parent: tuple[Header, bytes] = {}, b"{}"
 
     def unpack(self, frames: Sequence[Frame]) -> tuple[tuple[bytes, ...], Message]:
         """Idents and message. Raises `BadMessage`, and nothing else, whatever the frames hold."""
@@ -57,18 +61,27 @@ class Wire:
         self._authenticate(signature, header, parent, metadata, content)
         message = Message(
             _header(header),
-            _object("parent_header", parent) if parent != b"null" else {},
-            _object("metadata", metadata) if metadata != b"null" else {},
+            self._parent(parent),
+            _object("metadata", metadata) if metadata not in _EMPTY else {},
             content,
-            tuple(map(_buffer, body[5:])),
+            tuple(map(_buffer, body[5:])) if len(body) > 5 else (),
         )
         return idents, message
+
+    def _parent(self, raw: bytes) -> Header:
+        if raw in _EMPTY:
+            return {}
+        if raw != self._read_parent[0]:
+            self._read_parent = raw, _object("parent_header", raw)
+        return self._read_parent[1]
 
     def pack(self, message: Message) -> list[bytes | memoryview]:
         """The frames of a message, its header as it is, from the delimiter on; idents go before."""
         header = json.dumps(dict(message.header))
-        parent = json.dumps(dict(message.parent))
-        metadata = json.dumps(dict(message.metadata))
+        if message.parent and message.parent is not self._written_parent[0]:
+            self._written_parent = message.parent, json.dumps(dict(message.parent))
+        parent = self._written_parent[1] if message.parent else b"{}"
+        metadata = json.dumps(dict(message.metadata)) if message.metadata else b"{}"
         signature = self._sign(header, parent, metadata, message.content)
         frames = [DELIMITER, signature, header, parent, metadata, message.content]
         return [*frames, *message.buffers]
@@ -156,6 +169,8 @@ def _pads(key: bytes, scheme: str) -> tuple[hashlib._Hash, hashlib._Hash]:
 
 
 def _split(frames: Sequence[Frame]) -> tuple[tuple[bytes, ...], Sequence[Frame]]:
+    if len(frames) > 6 and frames[1] == DELIMITER:  # one ident, or a topic: nearly all messages
+        return (_bytes(frames[0]),), frames[2:]
     for at, frame in enumerate(frames):
         if len(frame) == len(DELIMITER) and _bytes(frame) == DELIMITER:
             body = frames[at + 1 :]

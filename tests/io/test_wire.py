@@ -71,6 +71,15 @@ def test_jupyter_client_reads_what_we_write(
     assert [bytes(b) for b in got["buffers"]] == buffers
 
 
+@given(st.lists(objects, min_size=1, max_size=5))
+def test_messages_of_several_parents_in_turn_name_their_own(parents: list[dict[str, Any]]) -> None:
+    wire, reader = Wire(KEY), Wire(KEY)
+    for parent in (*parents, parents[0], {}):
+        for _ in range(2):  # what one request brings about
+            frames = wire.pack(wire.compose("status", b"{}", parent, {}))
+            assert reader.unpack([b"topic", *frames])[1].parent == parent
+
+
 @given(raw_bytes)
 def test_bytes_that_are_no_text_arrive_as_they_left(text: str) -> None:
     session = oracle()
