@@ -24,7 +24,8 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
-ACK, QUANTUM, MESSAGE = b"\0spmd-read", 1 << 19, 1 << 14  # as in `rank/flow.py`: so much was read
+# As in `rank/flow.py`: so much was read.
+ACK, QUANTUM, MESSAGE, LIGHT = b"\0spmd-read", 1 << 19, 1 << 14, 2
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frames = Sequence[bytes | memoryview]
@@ -160,7 +161,7 @@ class RankSockets:
     def _received(self, channel: Channel, frames: list[bytes]) -> None:
         self._receive(channel, frames)
         if channel == "iopub":
-            self._acknowledge(MESSAGE + sum(map(len, frames)))
+            self._acknowledge(weight(frames))
             if self._farewell is not None:
                 self._farewell.heard()
 
@@ -250,6 +251,12 @@ def _socket(context: Context, channel: Channel, routing_id: bytes) -> zmq.Socket
     else:
         socket.routing_id = routing_id
     return socket
+
+
+def weight(frames: Sequence[bytes]) -> int:
+    """What a message counts, whose first frame is its topic."""
+    size = sum(map(len, frames))
+    return MESSAGE + (size if frames[0].startswith(b"stream") else size >> LIGHT)
 
 
 def _info(message: Message) -> dict[str, Any]:

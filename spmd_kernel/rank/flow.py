@@ -21,11 +21,18 @@ ACK = (
     b"\0spmd-read"  # subscribed to and unsubscribed from in turn: each says that `QUANTUM` was read
 )
 MESSAGE = 1 << 14  # what a message weighs beside its bytes: a short one costs a reader as much time
+LIGHT = 2  # bits that bytes of anything but text weigh less by: they are passed on, not looked at
 QUANTUM = 1 << 19  # bytes, as all that follow
 WINDOW = 1 << 20  # of messages that may be under way
 UNSENT = 1 << 18  # of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
+
+
+def weight(frames: Any) -> int:
+    """What a message counts, whose first frame is its topic."""
+    size = sum([memoryview(frame).nbytes for frame in frames])
+    return MESSAGE + (size if bytes(frames[0]).startswith(b"stream") else size >> LIGHT)
 
 
 class Flow:
@@ -38,6 +45,7 @@ class Flow:
         self._unsent = 0
         self._unread = 0
         self._hears = False  # we hear what the reader has read
+        self.is_too_much = False  # under way
         self._changed = threading.Condition()
         self._batch: Any = None  # what one flush sends
         self._is_flushed = threading.Event()
@@ -82,7 +90,7 @@ class Flow:
         if os.getpid() != self._pid:  # a forked child, which has no thread
             self._send(frames, *args, **kwargs)
             return
-        size = MESSAGE + sum([memoryview(frame).nbytes for frame in frames])
+        size = weight(frames)
         self._add(size, size)
 
         def send() -> None:
@@ -134,13 +142,10 @@ class Flow:
 
     def wait(self) -> None:
         """Until not too much is under way."""
-        if self.is_too_much() and self._may_wait():
+        if self.is_too_much and self._may_wait():
             with self._changed:
-                while self.is_too_much() and self._thread.thread.is_alive():
+                while self.is_too_much and self._thread.thread.is_alive():
                     self._changed.wait(CHECK)
-
-    def is_too_much(self) -> bool:
-        return self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
 
     def _may_wait(self) -> bool:
         """The IOPub thread would wait for itself, and what Stop needs shall not wait for anybody."""
@@ -151,6 +156,7 @@ class Flow:
         with self._changed:
             self._unsent += unsent
             self._unread = max(0, self._unread + unread)
+            self.is_too_much = self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
             if unsent + unread < 0:
                 self._changed.notify_all()
 
@@ -229,13 +235,15 @@ def collect(stream: Any, flow: Flow) -> None:
     schedule_flush = stream._schedule_flush
 
     def schedule() -> None:
+        if stream._flush_pending and not (flow.is_too_much or Buffer.is_full):
+            return  # after nearly every word that is printed
         if Buffer.is_full:
             Buffer.is_full = False
             relieve()
             return
         if not stream._flush_pending:
             schedule_flush()
-        if flow.is_too_much():
+        if flow.is_too_much:
             wait()
 
     def flush_buffers() -> Iterator[Any]:

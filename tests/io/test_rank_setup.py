@@ -22,7 +22,7 @@ from spmd_kernel.core.model import LaunchRequest, RankSpec, Settings
 from spmd_kernel.core.outputs.stream import glued
 from spmd_kernel.core.topology import World, rank_environment
 from spmd_kernel.engines.ports import HeldPorts
-from spmd_kernel.rank.flow import ACK, MESSAGE, QUANTUM
+from spmd_kernel.rank.flow import ACK, QUANTUM, weight
 from spmd_kernel.settings import SETUP, setup_code
 
 from .ranks import engine, evaluate, request, send
@@ -185,9 +185,9 @@ def displays(iopub: zmq.Socket[bytes]) -> int:
     """How many of `MANY` a reader gets that tells the rank how far it is."""
     seen = size = told = 0
     while seen < MANY and iopub.poll(60_000):
-        message = b"".join(iopub.recv_multipart())
-        seen += b'"display_data"' in message
-        size += len(message) + MESSAGE
+        frames = iopub.recv_multipart()
+        seen += b'"display_data"' in b"".join(frames)
+        size += weight(frames)
         if size > (told + 1) * QUANTUM:
             told += 1
             (iopub.subscribe if told % 2 else iopub.unsubscribe)(ACK)

@@ -64,15 +64,22 @@ def printing(made: Flow, frames: list[bytes]) -> threading.Thread:
     return thread
 
 
+def text(size: int) -> list[bytes]:
+    return [b"stream".ljust(size, b"x")]
+
+
 def test_both_sides_mean_the_same() -> None:
-    for name in ("ACK", "QUANTUM", "MESSAGE"):
+    for name in ("ACK", "QUANTUM"):
         assert getattr(reader, name) == getattr(flow, name)
+    for topic in (b"stream.stdout", b"display_data"):
+        frames = [topic, b"x" * 999_999]
+        assert reader.weight(frames) == flow.weight(frames) > MESSAGE
 
 
 def test_who_prints_waits_while_too_much_is_unsent() -> None:
     thread = Thread()
     made = Flow(thread)
-    waiting = printing(made, [b"x" * (flow.UNSENT + 1)])
+    waiting = printing(made, text(flow.UNSENT))
     waiting.join(0.1)
     assert waiting.is_alive()
     thread.work()
@@ -86,7 +93,7 @@ def test_who_prints_waits_while_too_much_is_unread_from_the_first_byte_on() -> N
     thread.work()
     thread.receive([b"\1other"])
     assert thread.subscribed == [[b"\1other"]]
-    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
+    waiting = printing(made, text(WINDOW + QUANTUM - MESSAGE))
     while waiting.is_alive() and not thread.sent:
         thread.work()
     waiting.join(0.1)
@@ -100,7 +107,7 @@ def test_what_came_while_it_sent_is_heard() -> None:
     thread = Thread()
     made = Flow(thread)
     thread.work()
-    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
+    waiting = printing(made, text(WINDOW + QUANTUM - MESSAGE))
     thread.unheard = [[b"\1other"], [b"\1" + ACK]]
     while waiting.is_alive():
         thread.work()
@@ -111,7 +118,7 @@ def test_an_ipykernel_that_hears_nothing_of_its_reader_does_not_wait() -> None:
     thread = Thread()
     thread._xpub_stream = None  # version 6 publishes without it
     made = Flow(thread)
-    waiting = printing(made, [b"x" * (WINDOW + QUANTUM - MESSAGE)])
+    waiting = printing(made, text(WINDOW + QUANTUM - MESSAGE))
     while waiting.is_alive():
         thread.work()
     assert len(thread.sent) == 1
@@ -120,7 +127,7 @@ def test_an_ipykernel_that_hears_nothing_of_its_reader_does_not_wait() -> None:
 def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
     thread = Thread()
     made = Flow(thread)
-    made.send_multipart([b"x" * (WINDOW + QUANTUM - MESSAGE)])  # this is its own thread
+    made.send_multipart(text(WINDOW + QUANTUM - MESSAGE))  # this is its own thread
     control = threading.Thread(target=made.send_multipart, args=([b"status"],), name="Control")
     control.start()
     control.join(20)
