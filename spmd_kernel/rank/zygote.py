@@ -20,6 +20,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 import types
 import warnings
@@ -44,7 +45,10 @@ WARM = (
     "tornado.platform.asyncio", "tornado.queues", "debugpy.server.api", "sqlite3", "http.client", "encodings.ascii", "encodings.idna",
     "encodings.latin_1", "faulthandler", "pdb", "runpy",
 )  # fmt: skip
-LATER = ("stack_data", "executing", "asttokens", "pure_eval")  # and for its first traceback
+LATER = (  # and for our set-up, its first cell and its first traceback
+    "IPython.core.magics.basic", "IPython.core.magics.history",
+    "stack_data", "executing", "asttokens", "pure_eval",
+)  # fmt: skip
 
 
 def warm_up(preload: Sequence[str]) -> tuple[str, list[list[str]]]:
@@ -82,6 +86,10 @@ def warm_up_more() -> None:
     for name in LATER:
         with contextlib.suppress(Exception):
             import_module(name)
+    with contextlib.suppress(Exception):  # regular expressions that are compiled when they are used
+        import_module("IPython.core.inputtransformer2").TransformerManager().transform_cell("pass")
+    with contextlib.suppress(OSError):  # found by writing a file
+        tempfile.gettempdir()
     gc.collect()
     gc.freeze()
 
@@ -124,6 +132,8 @@ def change_environment(wanted: dict[str, str]) -> None:
     for name, value in wanted.items():
         if given.get(name) != value:
             os.environ[name] = value
+    if any(given.get(name) != wanted.get(name) for name in ("TMPDIR", "TEMP", "TMP")):
+        tempfile.tempdir = None
 
 
 def reseed() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,27 @@ def test_a_forked_rank_looks_like_a_spawned_one() -> None:
 
 def directory(endpoint: Any) -> str:
     return str(Path(endpoint.addresses["shell"].removeprefix("ipc://")).parent)
+
+
+def test_a_rank_has_the_folder_for_temporary_files_that_its_environment_names(
+    tmp_path: Path,
+) -> None:
+    where = "__import__('tempfile').gettempdir()"
+
+    async def main() -> None:
+        async with engine() as (local, watcher):
+            local.start(request(1))
+            first = (await watcher.started(1))[0]
+            usual = await evaluate(first, "", where)  # the fork server has looked meanwhile
+            local.start(LaunchRequest("python3", 2, (RankSpec(1, {"TMPDIR": str(tmp_path)}),)))
+            other = (await watcher.started(2))[1]
+            assert (first.start, other.start) == ("fork", "fork")
+            assert [usual, await evaluate(other, "", where)] == [
+                [repr(tempfile.gettempdir())],
+                [repr(str(tmp_path))],
+            ]
+
+    asyncio.run(main())
 
 
 WORKS = """
