@@ -461,12 +461,18 @@ class World:
             info |= {"implementation": "ipython"}
         self.feed(RankReady(self.tick(), fake.rank, fake.generation, 1000 + fake.rank, info))
 
-    def die(self, fake: FakeRank, cause: Cause | None = None, stderr: str = "") -> None:
+    def die(
+        self,
+        fake: FakeRank,
+        cause: Cause | None = None,
+        stderr: str = "",
+        unsent: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         if self.ranks.get(fake.rank) is fake:
             del self.ranks[fake.rank]
         self.graves.append(fake)
         cause = cause or Cause(signal=9)
-        self.feed(RankExited(self.tick(), fake.rank, fake.generation, cause, stderr))
+        self.feed(RankExited(self.tick(), fake.rank, fake.generation, cause, stderr, unsent))
 
     def answer_shell(self, fake: FakeRank, error: bool = False) -> None:
         """The rank serves the oldest request of its shell from busy to idle."""

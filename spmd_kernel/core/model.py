@@ -183,6 +183,7 @@ class RankExited:
     generation: int
     cause: Cause
     stderr: str = ""  # its last lines
+    unsent: tuple[tuple[str, str], ...] = ()  # text of its cells that never came: stream, text
 
 
 @dataclass(frozen=True, slots=True)

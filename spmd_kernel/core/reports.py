@@ -25,6 +25,7 @@ from .model import (
     RankExited,
     TextFailed,
 )
+from .outputs.stream import MARK
 from .requests import Life
 from .rounds import Rounds
 from .slot import Slot, State
@@ -203,6 +204,9 @@ class Reports:
 
     def exited(self, event: RankExited) -> None:
         rank = event.rank
+        if self._group.current(rank, event.generation) is not None and not self._life.closing:
+            for stream, text in event.unsent:
+                self._last_words(rank, stream, text)
         died = self._group.exited(event)
         if died is not None and not self._life.closing:
             self._report_death(died)
@@ -214,6 +218,20 @@ class Reports:
             self._debugger.lost(rank, died.obituary() if died is not None else "")
             self._conversations.lost(rank)
         self._group.check()
+
+    def _last_words(self, rank: Rank, stream: str, text: str) -> None:
+        """What it had printed and could not send any more, as if it had."""
+        if not text:
+            return
+        if self._stage.policy.marks and self._group.size > 1:
+            text = text.replace(MARK, MARK + MARK)  # the program's own
+        fanout = self._cells.rounds.fanout
+        parent: Header = self._cells.last_header or {}
+        if fanout is not None and rank in fanout.ranks:
+            parent = {"msg_id": fanout.msg_id, "msg_type": "execute_request"}
+        content = dumps({"name": stream, "text": text})
+        self._iopub(rank, Message({"msg_type": "stream"}, parent, {}, content))
+        self._late.cut(rank, parent)
 
     def log_failed(self, event: LogFailed) -> None:
         """Said once; cells go on without the files."""

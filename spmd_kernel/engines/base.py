@@ -35,13 +35,33 @@ class Endpoint:
     start: str = ""  # how its process was started, in a word for `%ranks`: fork, spawn
 
 
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """Text that a dead rank wrote to a stream of its own: some that it sent, and some it had not yet.
+
+    ``msg_id``: the message that ends with what was sent; empty if there is none.
+    """
+
+    stream: str
+    sent: str
+    msg_id: str
+    unsent: str
+
+
 class EngineEvents(Protocol):
     """What an engine reports; implemented by `io.driver`."""
 
     def rank_started(self, endpoint: Endpoint) -> None:
         """The process runs; its sockets need not be bound yet."""
 
-    def rank_exited(self, rank: Rank, generation: int, cause: Cause, stderr: str) -> None:
+    def rank_exited(
+        self,
+        rank: Rank,
+        generation: int,
+        cause: Cause,
+        stderr: str,
+        words: Sequence[LastWords] = (),
+    ) -> None:
         """The process is gone (or never came to be: `Cause.missing`). Exactly once per rank of a launch."""
 
 

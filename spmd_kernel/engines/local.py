@@ -45,6 +45,7 @@ from .stacks import Done, Stacks
 from .supervisor import Supervisor
 from .supervisors import Supervisors
 from .unblock import unblock
+from .words import last_words
 
 CLOSE_LIMIT = 2.0  # seconds; a process in uninterruptible sleep must not hold up the kernel's exit
 # What configures this kernel, not the next one: a notebook that a rank runs decides for itself.
@@ -324,8 +325,9 @@ class LocalEngine:
             os.close(process.pidfd)
         stderr = process.output.close()
         if cause is not None:
+            words = last_words(os.path.join(process.launch.directory.path, f"r{process.rank}"))
             self._forget(process.generation, process.rank)
-            self._context.events.rank_exited(process.rank, process.generation, cause, stderr)
+            self._context.events.rank_exited(process.rank, process.generation, cause, stderr, words)
 
     def _memory_ran_out(self) -> bool:
         before, self._oom_kills = self._oom_kills, cgroup.oom_kills()

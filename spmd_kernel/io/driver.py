@@ -15,7 +15,7 @@ import secrets
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TextIO, assert_never
@@ -70,7 +70,7 @@ from ..core.model import (
     Unblock,
     Unblocked,
 )
-from ..engines.base import Endpoint, Engine, EngineContext
+from ..engines.base import Endpoint, Engine, EngineContext, LastWords
 from ..engines.local import LocalEngine
 from ..engines.ports import HeldPorts
 from ..gpus import present_gpus
@@ -277,7 +277,14 @@ class Driver:
         self._links[rank] = (generation, link)
         self._endpoints[rank] = endpoint
 
-    def rank_exited(self, rank: Rank, generation: int, cause: Cause, stderr: str) -> None:
+    def rank_exited(
+        self,
+        rank: Rank,
+        generation: int,
+        cause: Cause,
+        stderr: str,
+        words: Sequence[LastWords] = (),
+    ) -> None:
         """Its last words first: the event comes when its IOPub is drained."""
         if self._closing:
             return
@@ -285,11 +292,14 @@ class Driver:
         self._deadlines.cancel(_Polite(rank))
 
         def gone() -> None:
+            unsent: tuple[tuple[str, str], ...] = ()
+            if link is not None and link_generation == generation:
+                unsent = tuple((w.stream, link.unheard(w)) for w in words)
             if link is not None and self._links.get(rank) == (generation, link):
                 del self._links[rank]
                 self._endpoints.pop(rank, None)
                 link.close()
-            self._feed(RankExited(self._now(), rank, generation, cause, stderr))
+            self._feed(RankExited(self._now(), rank, generation, cause, stderr, unsent))
 
         if link is None or link_generation != generation:
             gone()

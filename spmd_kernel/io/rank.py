@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import zmq
 from ..core import content as json
 from ..core.errors import BadMessage
 from ..core.model import Channel, Message
-from ..engines.base import Endpoint
+from ..engines.base import Endpoint, LastWords
 from .sockets import LoopSocket
 from .wire import Wire
 
@@ -24,6 +25,7 @@ CHANNELS: tuple[Channel, ...] = ("iopub", "stdin", "control", "shell")
 RECONNECT = 4, 40  # ms, growing: the first connect usually comes before the rank has bound
 ASK_AGAIN = 0.2  # s; a rank that answers on shell while our IOPub is not connected is asked again
 DRAIN_DEADLINE = 0.25  # s; a forked child of a dead rank may hold its connections open
+TEXTS = 64  # more than can come after the one that counts: of other threads, of forked children
 # As in `rank/flow.py`: so much was read.
 ACK, QUANTUM, MESSAGE, LIGHT = b"\0spmd-read", 1 << 19, 1 << 14, 2
 
@@ -63,6 +65,7 @@ class RankLink:
         self._asked: set[str] = set()
         self._info: dict[str, Any] | None = None
         self._heard_iopub = False
+        self._texts: deque[str] = deque(maxlen=TEXTS)  # ids of the last messages with text
         self._timer: asyncio.TimerHandle | None = None
         self._sockets = RankSockets(context, loop, endpoint, self._receive)
         self._ask()
@@ -87,6 +90,10 @@ class RankLink:
         not called after `close`.
         """
         self._sockets.when_drained(then)
+
+    def unheard(self, words: LastWords) -> str:
+        """What of a dead rank's last words has not come, once that is drained."""
+        return words.unsent if words.msg_id in self._texts else words.sent + words.unsent
 
     def close(self) -> None:
         self._stop_asking()
@@ -113,7 +120,10 @@ class RankLink:
         except BadMessage as error:
             self._bad(f"dropped a message of rank {self._rank} on {channel}: {error}")
             return
-        self._heard_iopub = self._heard_iopub or channel == "iopub"
+        if channel == "iopub":
+            self._heard_iopub = True
+            if message.msg_type == "stream":
+                self._texts.append(message.msg_id)
         if self._ready is not None:
             self._progress()
         if not ours and message.msg_type != "iopub_welcome":

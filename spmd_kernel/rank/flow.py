@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,13 +28,19 @@ QUANTUM = 1 << 19  # bytes, as all that follow
 WINDOW = 1 << 20  # of messages that may be under way
 UNSENT = 1 << 18  # of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
+HEADER, ID = 3, re.compile(rb'"msg_id": ?"([^"]{1,100})"')  # topic, delimiter, signature, header
+KEPT = 1 << 16  # characters since the last flush that outlive a crash
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 
 
 def weight(frames: Any) -> int:
     """What a message counts, whose first frame is its topic."""
     size = sum([memoryview(frame).nbytes for frame in frames])
-    return MESSAGE + (size if bytes(frames[0]).startswith(b"stream") else size >> LIGHT)
+    return MESSAGE + (size if is_text(frames) else size >> LIGHT)
+
+
+def is_text(frames: Any) -> bool:
+    return bytes(frames[0]).startswith(b"stream")
 
 
 class Flow:
@@ -51,6 +59,7 @@ class Flow:
         self._is_flushed = threading.Event()
         self._is_flushed.set()
         self.flushed: Callable[[], None] = lambda: None  # is told of each flush
+        self._text_id = b""  # of the message that had text last
         self._send = thread.send_multipart
         thread.send_multipart = self.send_multipart
         thread.schedule(self._prepare)  # sockets are not thread-safe
@@ -92,6 +101,8 @@ class Flow:
             return
         size = weight(frames)
         self._add(size, size)
+        if is_text(frames) and (found := ID.search(bytes(frames[HEADER]))):
+            self._text_id = found[1]
 
         def send() -> None:
             try:
@@ -105,14 +116,15 @@ class Flow:
         self._schedule(lambda: self._work_off([send]))
         self.wait()
 
-    def in_one(self, flush: Any) -> None:
-        """What a flush sends is scheduled as one event.
+    def in_one(self, flush: Any) -> bytes:
+        """What a flush sends is scheduled as one event; the id of its last message, if it sent any.
 
         The IOPub thread could not read a thousand, while it schedules them for itself.
         """
+        self._text_id = b""
         if threading.current_thread() is not self._thread.thread:
             flush()
-            return
+            return self._text_id
         batch = self._batch = []
         try:
             flush()
@@ -121,6 +133,7 @@ class Flow:
             self.flushed()
         if batch:
             self._schedule(lambda: self._work_off(batch))
+        return self._text_id
 
     def relieve(self, stream: Any) -> None:
         """Send what waits in this stream, now; wait only if that is still asked for."""
@@ -170,14 +183,19 @@ class Buffer(list):  # type: ignore[type-arg]
     mark: Any = None  # what is made of the pieces' text, for all of them
     knows_pipes = False  # what other processes wrote is told apart
     is_full = False  # one of them
-    __slots__ = ("size",)
+    __slots__ = ("keep", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[str], None] = lambda text: None) -> None:
+        """``keep`` is told of the first `KEPT` characters."""
+        self.keep = keep
         self.size = 0
 
     def write(self, text: str) -> None:
         self.append(text)
-        self.size += len(text)
+        size = self.size
+        self.size = size + len(text)
+        if size < KEPT:
+            self.keep(text)
         if self.size > CHUNK:
             Buffer.is_full = True
 
@@ -229,9 +247,11 @@ def told_shortly(wait: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-def collect(stream: Any, flow: Flow) -> None:
-    """Let a stream collect its text in `Buffer`, and send it in chunks."""
-    stream._buffers.default_factory = Buffer
+def collect(stream: Any, flow: Flow, words: Any) -> None:
+    """Let a stream collect its text in `Buffer`, and send it in chunks.
+
+    ``words``: what keeps its last words (`words.Words`), if they are kept.
+    """
     schedule_flush = stream._schedule_flush
 
     def schedule() -> None:
@@ -246,11 +266,27 @@ def collect(stream: Any, flow: Flow) -> None:
         if flow.is_too_much:
             wait()
 
+    def new_buffer() -> Buffer:
+        return Buffer() if words is None else Buffer(words.keep)
+
+    def rotate_buffers() -> Any:
+        with stream._buffer_lock:
+            collected, stream._buffers = stream._buffers, defaultdict(new_buffer)
+            if words is not None:
+                words.leave()
+        return collected
+
     def flush_buffers() -> Iterator[Any]:
-        for parent, buffer in stream._rotate_buffers().items():
+        for parent, buffer in rotate_buffers().items():
             for text in buffer.chunks():
                 yield dict(parent), text
             buffer.close()
+
+    def send() -> None:
+        msg_id = flow.in_one(send_all)
+        if words is not None:
+            with stream._buffer_lock:
+                words.left(msg_id)
 
     def flush_and_wait() -> None:
         flush()
@@ -258,20 +294,24 @@ def collect(stream: Any, flow: Flow) -> None:
 
     relieve, wait = told_shortly(lambda: flow.relieve(stream)), told_shortly(flow.wait)
     stream._schedule_flush = schedule
-    flush, send = stream.flush, stream._flush
+    flush, send_all = stream.flush, stream._flush
+    stream._buffers.default_factory = new_buffer
     stream.flush = told_shortly(flush_and_wait)
     stream._flush_buffers = flush_buffers
-    stream._flush = lambda: flow.in_one(send)
+    stream._flush = send
 
 
-def install(streams: Any, iostream: Any) -> Any:
-    """For ipykernel's streams; once.  Older ones have a single buffer and stay as they are."""
+def install(streams: Any, iostream: Any, keep: Callable[[Any], Any]) -> Any:
+    """For ipykernel's streams; once.  Older ones have a single buffer and stay as they are.
+
+    ``keep`` makes what keeps a stream's last words, or None.
+    """
     thread = getattr(streams[0], "pub_thread", None)
     if not (hasattr(thread, "schedule") and hasattr(thread, "_really_send")):
         return None
     flow = Flow(thread)
     if all(hasattr(getattr(s, "_buffers", None), "default_factory") for s in streams):
         for stream in streams:
-            collect(stream, flow)
+            collect(stream, flow, keep(stream))
         iostream.StringIO = Buffer
     return flow

@@ -139,9 +139,19 @@ def bound_memory() -> None:
         book = run_beside("remembered")["install"](shell)
     with contextlib.suppress(AttributeError, OSError):
         iostream = sys.modules.get("ipykernel.iostream")
-        flow = run_beside("flow")["install"]((sys.stdout, sys.stderr), iostream)
+        flow = run_beside("flow")["install"]((sys.stdout, sys.stderr), iostream, last_words)
         if flow is not None and book is not None:
             flow.flushed = book.trim
+
+
+def last_words(stream: Any) -> Any:
+    """What keeps them for the kernel process; None where there is no place for it."""
+    path = stacks_file(sys.argv)
+    if not path:
+        return None
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return run_beside("words")["Words"](f"{path.removesuffix('.stacks')}.{stream.name}")
+    return None
 
 
 def streams() -> list[Any]:

@@ -15,7 +15,7 @@ import zmq
 from jupyter_client.session import Session
 
 from spmd_kernel.core.model import Cause, LaunchRequest, Rank, RankSpec
-from spmd_kernel.engines.base import Endpoint, EngineContext
+from spmd_kernel.engines.base import Endpoint, EngineContext, LastWords
 from spmd_kernel.engines.local import LocalEngine
 from spmd_kernel.kernelspecs import Kernelspec, find
 
@@ -36,7 +36,14 @@ class Watcher:
         self.endpoints[endpoint.rank] = endpoint
         self._notify()
 
-    def rank_exited(self, rank: Rank, generation: int, cause: Cause, stderr: str) -> None:
+    def rank_exited(
+        self,
+        rank: Rank,
+        generation: int,
+        cause: Cause,
+        stderr: str,
+        words: Sequence[LastWords] = (),
+    ) -> None:
         self.exits.append((rank, generation, cause, stderr))
         self._notify()
 

@@ -43,20 +43,15 @@ def says(text: str, times: int = 1) -> Callable[[Result], bool]:
         ("os._exit(3)", "code 3"),
     ],
 )
-def test_a_rank_dies(pair: Kernel, tmp_path: Path, end: str, words: str) -> None:
-    """It dies once we have read its words: what a process has not sent yet dies with it."""
+def test_a_rank_dies(pair: Kernel, end: str, words: str) -> None:
     pair.ok("import os, time; x = 41")
-    read = tmp_path / "read"
     before = pids(pair)
     code = f"""
 print('last words of', {RANK})
-if {RANK} == 1:
-    while not os.path.exists({str(read)!r}):
-        time.sleep(0.01)
-    {end}
+if {RANK} == 1: {end}
 time.sleep(600)
 """
-    result = pair.collect(pair.send(code), once(read.touch, says("last words of 1")))
+    result = pair.run(code)
     assert result.status == "error"
     assert result.reply["ename"] == "RankLost"
     assert "rank 1" in result.reply["evalue"] and words in result.reply["evalue"]
@@ -73,6 +68,28 @@ time.sleep(600)
     after = pids(pair)
     assert after[0] == before[0] and after[1] != before[1]
     assert pair.ok("%rank 0 x").of("execute_result")[0]["data"]["text/plain"] == "41"
+
+
+CRASHES = {
+    "print('words'); os.kill(os.getpid(), 9)": "words\n",
+    "print('words', flush=True); os._exit(3)": "words\n",
+    "print('said'); time.sleep(0.2); print('words', end=''); ctypes.string_at(0)": "words",
+    "os.fork() or (print('child'), os._exit(0)); os.wait(); print('words'); os.abort()": "words\n",
+}
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_was_printed_right_before_a_crash_is_shown_once(
+    kernel: Kernel, size: int, crash: str
+) -> None:
+    kernel.ok(f"%processes {size}")
+    result = kernel.run(f"import ctypes, os, time\nif {RANK} == {size - 1}:\n    {crash}")
+    assert result.status == "error" and result.reply["ename"] == "RankLost"
+    shown = result.stdout
+    assert shown.count(CRASHES[crash]) == 1, shown
+    assert shown.count("said") == crash.count("said")
+    assert shown.count("child") == crash.count("child")
 
 
 def test_the_only_rank_dies(kernel: Kernel) -> None:

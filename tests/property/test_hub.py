@@ -800,11 +800,11 @@ class Machine(RuleBasedStateMachine):
     # ---------------------------------------------------------------- dying and lying ranks
 
     @precondition(lambda self: self.world.ranks)
-    @rule(data=st.data(), code=st.sampled_from([None, 0, 3]))
-    def die(self, data: st.DataObject, code: int | None) -> None:
+    @rule(data=st.data(), code=st.sampled_from([None, 0, 3]), words=st.sampled_from(["", "\x1f\n"]))
+    def die(self, data: st.DataObject, code: int | None, words: str) -> None:
         fake = pick(data, self.world.ranks.values())
         cause = Cause(signal=9) if code is None else Cause(code=code)
-        self.world.die(fake, cause, "last words")
+        self.world.die(fake, cause, "last words", (("stdout", words), ("stderr", "")))
 
     @precondition(lambda self: self.world.graves)
     @rule(data=st.data())
