@@ -29,7 +29,7 @@ WINDOW = 1 << 20  # of messages that may be under way
 UNSENT = 1 << 18  # of messages that may wait for the IOPub thread
 CHUNK = 1 << 18  # characters of text that are sent without waiting for the next flush
 HEADER, ID = 3, re.compile(rb'"msg_id": ?"([^"]{1,100})"')  # topic, delimiter, signature, header
-KEPT = 1 << 16  # characters since the last flush that outlive a crash
+KEPT = 1 << 14  # characters since the last flush that outlive a crash
 CHECK = 1.0  # s; whether the thread that would end the wait is there at all
 
 

@@ -12,13 +12,14 @@ Executed by path in a rank; read by `engines.words`.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
 
 HEADER = struct.Struct("<BII100s")  # half in use; bytes in it; bytes in the other; message of those
 START = 128  # of the halves
-ROOM = 1 << 16  # bytes of each
+ROOM = 1 << 14  # bytes of each
 SIZE = START + 2 * ROOM
 CODEC = "utf-8", "surrogatepass"
 
@@ -30,7 +31,9 @@ class Words:
         """Makes the file.  Raises `OSError`."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(fd, SIZE)
+            # Written, not truncated: a page that finds no room on the device later is a SIGBUS.
+            if os.write(fd, bytes(SIZE)) != SIZE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
             self._map: mmap.mmap | None = mmap.mmap(fd, SIZE)
         finally:
             os.close(fd)
