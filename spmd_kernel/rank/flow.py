@@ -101,7 +101,7 @@ class Flow:
             return
         size = weight(frames)
         self._add(size, size)
-        if is_text(frames) and (found := ID.search(bytes(frames[HEADER]))):
+        if is_text(frames) and (found := ID.search(b"".join(frames[HEADER : HEADER + 1]))):
             self._text_id = found[1]
 
         def send() -> None:
