@@ -158,6 +158,7 @@ def test_beside_a_notebook(few: Kernel) -> None:
     cell = few.send(CODE)
     lab.stopped()
     assert lab.line() == 4
+    lab.until_stopped(set(range(size)))  # who stops later would be stopped anew
     lab.ok("continue", threadId=1)
     assert few.collect(cell).status == "ok"
 
