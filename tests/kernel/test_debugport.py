@@ -158,7 +158,8 @@ def test_beside_a_notebook(few: Kernel) -> None:
     cell = few.send(CODE)
     lab.stopped()
     assert lab.line() == 4
-    lab.until_stopped(set(range(size)))  # who stops later would be stopped anew
+    if size > 1:
+        lab.until_stopped(set(range(size)))  # who stops later would be stopped anew
     lab.ok("continue", threadId=1)
     assert few.collect(cell).status == "ok"
 
