@@ -15,7 +15,7 @@ import contextlib
 import os
 import re
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,7 +54,10 @@ class Flow:
         self._unread = 0
         self._hears = False  # we hear what the reader has read
         self.is_too_much = False  # under way
+        self._asked = self._done = 0  # messages
         self._changed = threading.Condition()
+        self._queue: deque[Callable[[], None]] = deque()  # what the IOPub thread is to send
+        self._is_told = False  # it will look there
         self._batch: Any = None  # what one flush sends
         self._is_flushed = threading.Event()
         self._is_flushed.set()
@@ -89,18 +92,11 @@ class Flow:
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
                 self._receive(socket.recv_multipart())
 
-    def _work_off(self, sends: list[Callable[[], None]]) -> None:
-        for send in sends:
-            send()
-        with contextlib.suppress(Exception):  # closed: the process ends
-            self._listen()
-
     def send_multipart(self, frames: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() != self._pid:  # a forked child, which has no thread
             self._send(frames, *args, **kwargs)
             return
         size = weight(frames)
-        self._add(size, size)
         if is_text(frames) and (found := ID.search(b"".join(frames[HEADER : HEADER + 1]))):
             self._text_id = found[1]
 
@@ -108,16 +104,41 @@ class Flow:
             try:
                 self._thread._really_send(frames, *args, **kwargs)
             finally:
+                self._done += 1
                 self._add(unsent=-size)
 
-        if self._batch is not None and threading.current_thread() is self._thread.thread:
-            self._batch.append(send)
+        is_batch = self._batch is not None and threading.current_thread() is self._thread.thread
+        # First of all: a Stop that comes in between must not leave us waiting for what is not there.
+        (self._batch if is_batch else self._queue).append(send)
+        self._add(size, size, asked=1)
+        if not is_batch:
+            self._tell()
+            self.wait()
+
+    def _tell(self) -> None:
+        """The IOPub thread: once for all that is there when it looks, for to wake it takes long."""
+        if self._is_told:
             return
-        self._schedule(lambda: self._work_off([send]))
-        self.wait()
+        self._is_told = True
+        try:
+            self._schedule(self._look)
+        except BaseException:
+            self._is_told = False
+            raise
+
+    def _look(self) -> None:
+        self._is_told = False
+        try:
+            while self._queue:
+                self._queue.popleft()()
+        finally:
+            if self._queue:  # what fails takes no other along
+                self._tell()
+        with contextlib.suppress(Exception):  # closed: the process ends
+            self._listen()
 
     def in_one(self, flush: Any) -> bytes:
-        """What a flush sends is scheduled as one event; the id of its last message, if it sent any.
+        """Send what a flush sends, now; the id of its last message, if it sent any.
 
         The IOPub thread could not read a thousand, while it schedules them for itself.
         """
@@ -125,14 +146,15 @@ class Flow:
         if threading.current_thread() is not self._thread.thread:
             flush()
             return self._text_id
-        batch = self._batch = []
+        batch = self._batch = deque()
         try:
             flush()
         finally:
             self._batch = None
             self.flushed()
         if batch:
-            self._schedule(lambda: self._work_off(batch))
+            self._queue.extend(batch)  # behind what was said before
+            self._look()
         return self._text_id
 
     def relieve(self, stream: Any) -> None:
@@ -160,13 +182,22 @@ class Flow:
                 while self.is_too_much and self._thread.thread.is_alive():
                     self._changed.wait(CHECK)
 
+    def settle(self) -> None:
+        """Until all that was said so far is sent."""
+        if self._done < self._asked and self._may_wait():
+            with self._changed:
+                goal = self._asked
+                while self._done < goal and self._thread.thread.is_alive():
+                    self._changed.wait(CHECK)
+
     def _may_wait(self) -> bool:
         """The IOPub thread would wait for itself, and what Stop needs shall not wait for anybody."""
         me = threading.current_thread()
         return me is not self._thread.thread and me.name != "Control" and os.getpid() == self._pid
 
-    def _add(self, unsent: int = 0, unread: int = 0) -> None:
+    def _add(self, unsent: int = 0, unread: int = 0, asked: int = 0) -> None:
         with self._changed:
+            self._asked += asked
             self._unsent += unsent
             self._unread = max(0, self._unread + unread)
             self.is_too_much = self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
@@ -289,7 +320,10 @@ def collect(stream: Any, flow: Flow, words: Any) -> None:
                 words.left(msg_id)
 
     def flush_and_wait() -> None:
-        flush()
+        if stream._buffers:
+            flush()
+        else:
+            flow.settle()  # which is all that is left of it, and much less
         flow.wait()
 
     relieve, wait = told_shortly(lambda: flow.relieve(stream)), told_shortly(flow.wait)
