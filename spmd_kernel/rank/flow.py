@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,10 +63,15 @@ class Flow:
         self._is_flushed = threading.Event()
         self._is_flushed.set()
         self.flushed: Callable[[], None] = lambda: None  # is told of each flush
+        self._has_children = False  # forked ones
         self._text_id = b""  # of the message that had text last
         self._send = thread.send_multipart
         thread.send_multipart = self.send_multipart
         thread.schedule(self._prepare)  # sockets are not thread-safe
+        os.register_at_fork(after_in_parent=self._note_child)
+
+    def _note_child(self) -> None:
+        self._has_children = True
 
     def _prepare(self) -> None:
         # Changes the connections that exist. Later ones get what the socket was bound with: so this
@@ -101,19 +107,26 @@ class Flow:
             self._text_id = found[1]
 
         def send() -> None:
+            self._thread._really_send(frames, *args, **kwargs)
+
+        if self._batch is not None and threading.current_thread() is self._thread.thread:
+            self._ask(send, size, self._batch)
+            return
+        self._ask(send, size, self._queue)
+        self._tell()
+        self.wait()
+
+    def _ask(self, what: Callable[[], None], size: int, queue: deque[Callable[[], None]]) -> None:
+        def do() -> None:
             try:
-                self._thread._really_send(frames, *args, **kwargs)
+                what()
             finally:
                 self._done += 1
                 self._add(unsent=-size)
 
-        is_batch = self._batch is not None and threading.current_thread() is self._thread.thread
         # First of all: a Stop that comes in between must not leave us waiting for what is not there.
-        (self._batch if is_batch else self._queue).append(send)
+        queue.append(do)
         self._add(size, size, asked=1)
-        if not is_batch:
-            self._tell()
-            self.wait()
 
     def _tell(self) -> None:
         """The IOPub thread: once for all that is there when it looks, for to wake it takes long."""
@@ -142,24 +155,46 @@ class Flow:
 
         The IOPub thread could not read a thousand, while it schedules them for itself.
         """
-        self._text_id = b""
         if threading.current_thread() is not self._thread.thread:
+            self._text_id = b""
             flush()
             return self._text_id
-        batch = self._batch = deque()
+        self._look()  # what was said before comes before it
+        batch, self._text_id = deque[Callable[[], None]](), b""
+        self._batch = batch
         try:
             flush()
         finally:
             self._batch = None
             self.flushed()
         if batch:
-            self._queue.extend(batch)  # behind what was said before
+            self._queue.extendleft(reversed(batch))
             self._look()
         return self._text_id
 
+    def flush(self, stream: Any) -> None:
+        """Send what it has collected, and all that was said before, and wait until that is done."""
+        if stream._buffers or self._has_children:
+            self._ask(lambda: self._flush(stream), 0, self._queue)
+            self._tell()
+        self._settle(stream.flush_timeout)
+        self.wait()
+
+    def _flush(self, stream: Any) -> None:
+        if self._has_children:
+            with contextlib.suppress(Exception):
+                self._hear_children()
+        stream._flush()
+
+    def _hear_children(self) -> None:
+        """What they have said before they ended is here, but perhaps not read."""
+        import zmq
+
+        self._thread._pipe_in.flush(zmq.POLLIN)
+
     def relieve(self, stream: Any) -> None:
         """Send what waits in this stream, now; wait only if that is still asked for."""
-        if not self._may_wait():
+        if not self.may_wait():
             self._schedule(stream._flush)
             return
         while not self._is_flushed.wait(CHECK) and self._thread.thread.is_alive():
@@ -177,20 +212,22 @@ class Flow:
 
     def wait(self) -> None:
         """Until not too much is under way."""
-        if self.is_too_much and self._may_wait():
+        if self.is_too_much and self.may_wait():
             with self._changed:
                 while self.is_too_much and self._thread.thread.is_alive():
                     self._changed.wait(CHECK)
 
-    def settle(self) -> None:
-        """Until all that was said so far is sent."""
-        if self._done < self._asked and self._may_wait():
-            with self._changed:
-                goal = self._asked
-                while self._done < goal and self._thread.thread.is_alive():
-                    self._changed.wait(CHECK)
+    def _settle(self, seconds: float) -> None:
+        """Wait until all that was asked for so far is done."""
+        if self._done >= self._asked:
+            return
+        end = time.monotonic() + seconds
+        with self._changed:
+            goal = self._asked
+            while self._done < goal and self._thread.thread.is_alive() and time.monotonic() < end:
+                self._changed.wait(CHECK)
 
-    def _may_wait(self) -> bool:
+    def may_wait(self) -> bool:
         """The IOPub thread would wait for itself, and what Stop needs shall not wait for anybody."""
         me = threading.current_thread()
         return me is not self._thread.thread and me.name != "Control" and os.getpid() == self._pid
@@ -201,7 +238,7 @@ class Flow:
             self._unsent += unsent
             self._unread = max(0, self._unread + unread)
             self.is_too_much = self._unsent > UNSENT or (self._hears and self._unread > WINDOW)
-            if unsent + unread < 0:
+            if not asked:
                 self._changed.notify_all()
 
 
@@ -320,11 +357,10 @@ def collect(stream: Any, flow: Flow, words: Any) -> None:
                 words.left(msg_id)
 
     def flush_and_wait() -> None:
-        if stream._buffers:
+        if flow.may_wait():
+            flow.flush(stream)
+        elif stream._buffers:
             flush()
-        else:
-            flow.settle()  # which is all that is left of it, and much less
-        flow.wait()
 
     relieve, wait = told_shortly(lambda: flow.relieve(stream)), told_shortly(flow.wait)
     stream._schedule_flush = schedule

@@ -134,6 +134,73 @@ def test_the_thread_that_sends_and_the_one_that_stops_do_not_wait() -> None:
     assert not control.is_alive()
 
 
+class Stream:
+    """OutStream, as far as `Flow.flush` knows it."""
+
+    def __init__(self, made: Flow, text: bytes = b""):
+        self.flush_timeout = 20.0
+        self._buffers = {"parent": text} if text else {}
+        self._made = made
+
+    def _flush(self) -> None:
+        def send() -> None:
+            while self._buffers:
+                self._made.send_multipart([b"stream", self._buffers.popitem()[1]])
+
+        self._made.in_one(send)
+
+
+@pytest.mark.parametrize("text", [b"", b"text"])
+def test_a_flush_is_over_when_all_that_was_said_before_it_is_sent(text: bytes) -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    for said in (b"first", b"second"):
+        printing(made, [b"display", said]).join(20)
+    flushing = threading.Thread(target=made.flush, args=(Stream(made, text),), daemon=True)
+    flushing.start()
+    flushing.join(0.1)
+    assert flushing.is_alive() and not thread.sent
+    while flushing.is_alive():
+        thread.work()
+    assert [frames[1] for frames in thread.sent] == [b"first", b"second", *([text] if text else [])]
+
+
+def test_a_flush_with_nothing_to_send_wakes_nobody() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    flushing = threading.Thread(target=made.flush, args=(Stream(made),), daemon=True)
+    flushing.start()
+    flushing.join(20)
+    assert not (flushing.is_alive() or thread.events)
+
+
+def test_many_messages_wake_the_thread_once_and_keep_their_order() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    said = [[b"display", b"%d" % number] for number in range(10)]
+    for frames in said:
+        printing(made, frames).join(20)
+    assert len(thread.events) == 1
+    thread.work()
+    assert thread.sent == said
+
+
+def test_one_message_that_cannot_be_sent_takes_no_other_along() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    for frames in (["no bytes"], [b"display"]):
+        made._queue.append(lambda frames=frames: thread._really_send(b"".join(frames)))
+        made._tell()
+    with pytest.raises(TypeError):
+        thread.work()
+    thread.work()
+    assert thread.sent == [b"display"]
+
+
 def test_text_leaves_in_chunks_that_end_where_a_call_of_write_did() -> None:
     buffer = Buffer()
     pieces = [f"{number:05}\n" for number in range(CHUNK * 5 // 12)]
