@@ -176,6 +176,7 @@ class Flow:
         """Send what it has collected, and all that was said before, and wait until that is done."""
         if stream._buffers or self._has_children:
             self._ask(lambda: self._flush(stream), 0, self._queue)
+        if self._queue:  # also what a Stop has left there
             self._tell()
         self._settle(stream.flush_timeout)
         self.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -174,6 +175,22 @@ def test_a_flush_with_nothing_to_send_wakes_nobody() -> None:
     flushing.start()
     flushing.join(20)
     assert not (flushing.is_alive() or thread.events)
+
+
+def test_a_flush_sends_what_a_stop_has_left_behind() -> None:
+    thread = Thread()
+    made = Flow(thread)
+    thread.work()
+    schedule, made._schedule = made._schedule, lambda event: signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        made._ask(lambda: thread._really_send([b"display"]), 0, made._queue)
+        made._tell()
+    made._schedule = schedule
+    flushing = threading.Thread(target=made.flush, args=(Stream(made),), daemon=True)
+    flushing.start()
+    while flushing.is_alive():
+        thread.work()
+    assert thread.sent == [[b"display"]]
 
 
 def test_many_messages_wake_the_thread_once_and_keep_their_order() -> None:
