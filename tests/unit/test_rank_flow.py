@@ -183,8 +183,7 @@ def test_a_flush_sends_what_a_stop_has_left_behind() -> None:
     thread.work()
     schedule, made._schedule = made._schedule, lambda event: signal.raise_signal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        made._ask(lambda: thread._really_send([b"display"]), 0, made._queue)
-        made._tell()
+        made.send_multipart([b"display"])
     made._schedule = schedule
     flushing = threading.Thread(target=made.flush, args=(Stream(made),), daemon=True)
     flushing.start()
