@@ -47,8 +47,9 @@ class JupyterTransport:
         debugger.sessions.append(self.session)
 
     def request(self, event: FromFront) -> None:
-        """Raises `BadMessage` on content that is no object."""
+        """Raises `BadMessage` on content that is no object, and on a command that is no text."""
         content = read(event.message.content)
+        content.text("command")
         self.session.request(content, _Request(self._stage, event, self._serve))
 
     def _serve(self, request: Header) -> None:

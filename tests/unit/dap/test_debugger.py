@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spmd_kernel.core.dap.ids import thread_id
 from spmd_kernel.core.dap.recent import murmur2
 from spmd_kernel.core.dap.sources import SEED
@@ -68,6 +70,15 @@ def test_nothing_is_asked_of_ranks_before_a_client_does() -> None:
     info = body(world, "debugInfo")
     assert info["isStarted"] is False and info["tmpFilePrefix"] == CELLS
     assert "not started" in fails(world, "setBreakpoints", source={"path": "p"}, breakpoints=[])
+
+
+@pytest.mark.parametrize("command", [{"a": 1}, ["next"], 7, True])
+def test_a_command_that_is_no_text_is_the_senders_fault(command: Any) -> None:
+    world = debugging(2)
+    sent = world.debug(command)
+    world.settle()
+    assert sent.reply["status"] == "error" and "'command' has type" in sent.reply["evalue"]
+    assert body(world, "debugInfo")["isStarted"]
 
 
 def test_initialize_is_refused_at_once_if_a_rank_is_busy() -> None:
