@@ -204,9 +204,10 @@ class Reports:
 
     def exited(self, event: RankExited) -> None:
         rank = event.rank
-        if self._group.current(rank, event.generation) is not None and not self._life.closing:
+        slot = self._group.current(rank, event.generation)
+        if slot is not None and not self._life.closing:
             for stream, text in event.unsent:
-                self._last_words(rank, stream, text)
+                self._last_words(slot, stream, text)
         died = self._group.exited(event)
         if died is not None and not self._life.closing:
             self._report_death(died)
@@ -219,15 +220,19 @@ class Reports:
             self._conversations.lost(rank)
         self._group.check()
 
-    def _last_words(self, rank: Rank, stream: str, text: str) -> None:
-        """What it had printed and could not send any more, as if it had."""
-        if not text:
+    def _last_words(self, slot: Slot, stream: str, text: str) -> None:
+        """What it had printed and could not send any more, as if it had.
+
+        Not of a rank that ends as it should between cells: that is no cell's.
+        """
+        rank, fanout = slot.rank, self._cells.rounds.fanout
+        in_cell = fanout is not None and rank in fanout.ranks
+        if not text or not (in_cell or slot.state is State.READY):
             return
         if self._stage.policy.marks and self._group.size > 1:
             text = text.replace(MARK, MARK + MARK)  # the program's own
-        fanout = self._cells.rounds.fanout
         parent: Header = self._cells.last_header or {}
-        if fanout is not None and rank in fanout.ranks:
+        if fanout is not None and in_cell:
             parent = {"msg_id": fanout.msg_id, "msg_type": "execute_request"}
         content = dumps({"name": stream, "text": text})
         self._iopub(rank, Message({"msg_type": "stream"}, parent, {}, content))

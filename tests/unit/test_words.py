@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spmd_kernel.core.model import Cause
+from spmd_kernel.core.slot import State
 from spmd_kernel.engines.base import LastWords
 from spmd_kernel.engines.words import last_words
 from spmd_kernel.rank.words import ROOM, Words
@@ -95,6 +96,19 @@ def test_between_cells_they_belong_to_the_last_one() -> None:
     world.die(world.ranks[1], unsent=(("stderr", "from a thread\n"), ("stdout", "")))
     world.settle()
     assert cell.text.startswith("1 │ from a thread\n")
+
+
+def test_those_of_a_rank_that_ends_as_it_should_are_no_cells() -> None:
+    """It may have answered a page that was being loaded."""
+    world = start(2)
+    world.run("pass")
+    cell = world.execute("%processes 3")
+    while world.hub.group.slots[0].state is State.READY:
+        world.step()
+    for fake in list(world.ranks.values()):
+        world.die(fake, Cause(code=0), unsent=(("stderr", "No such comm\n"),))
+    world.settle()
+    assert "3 ranks ready" in cell.text and "No such comm" not in cell.text
 
 
 @pytest.mark.parametrize("size", [1, 2])
