@@ -96,6 +96,7 @@ class Debugger:
             prompt = console.locator(".jp-CodeConsole-promptCell .cm-content")
             prompt.fill(code)
             prompt.press("Shift+Enter")
+            expect(prompt).not_to_contain_text(code)  # the next prompt is there
         return console
 
     def asked(self) -> Callable[[], list[str]]:
